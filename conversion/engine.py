@@ -232,7 +232,7 @@ def _is_tensor(value: Any) -> bool:
 
 def template_of(config: Any) -> dict[str, Shape]:
   """Shapes of the parameter leaves of a config's model, by dotted path."""
-  fns = registry.FAMILIES[registry.family_of(config)].make_fns(config)
+  fns = registry.FAMILIES[registry.family_name(config)].make_fns(config)
   return {k: tuple(v.shape) for k, v in checkpoints.flatten(jax.eval_shape(fns.init, jax.random.key(0))).items()}
 
 

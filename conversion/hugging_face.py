@@ -141,8 +141,8 @@ def export_folder(source: Path, destination: Path, architecture: Architecture) -
     save_file(state_dict, work / SAFE_FILE, metadata={"format": "pt"})
     (work / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
     for name in (TOKENIZER_FILE, *architecture.copied):
-      if (checkpoint.path / name).is_file():
-        shutil.copyfile(checkpoint.path / name, work / name)
+      if (checkpoint.folder / name).is_file():
+        shutil.copyfile(checkpoint.folder / name, work / name)
     work.chmod(0o755)
     (work / SAFE_FILE).chmod(0o644)
     work.rename(destination)

@@ -1,15 +1,14 @@
 """Makes a table: ``python -m experiments.run scenes:gsd_groups``.
 
-    python -m experiments.run --list                              # every table and what it shows
+    python -m experiments.run --list                              # every table with its title
     python -m experiments.run scenes:gsd_groups --set scorer.num=96  # another size
     python -m experiments.run scenes_ciar:tau scenes_ciar:code --set timings=0  # several, without the wall clock
-    python -m experiments.run scenes:exact --outlook              # how long it takes, and what it can show
-    python -m experiments.run --render                            # every committed table of its JSON again
+    python -m experiments.run scenes:exact --outlook              # its expected time and power
+    python -m experiments.run --render                            # renders every committed table
 
 A table is ``MODULE:NAME`` of `experiments.configs`; ``MODULE:*`` are all of a module. ``--set`` changes a field of the table
 and may be repeated. Figures go to ``experiments/results/MODULE_NAME.json`` and the table to ``.md``; decodes and wall times
-are kept under ``runs/tables``, named after weights, settings and code, so that a killed run goes on and no decode is ever
-stale.
+are cached under ``runs/tables``, named after weights, settings and code, so that killed runs resume and no decode is stale.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """The exit status: 0, or 2 after one line about what is wrong."""
+  """The exit status: 0, or 2 after an error in one line."""
   parser = argparse.ArgumentParser(
     prog="python -m experiments.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
   parser.add_argument("names", nargs="*", metavar="MODULE:NAME")
   parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
   parser.add_argument("--list", action="store_true", help="show all tables")
-  parser.add_argument("--render", action="store_true", help="write the tables of the JSON that is there; measures nothing")
-  parser.add_argument("--outlook", action="store_true", help="say how long tables take and what they can show, and stop")
-  parser.add_argument("--retime", action="store_true", help="take the wall clock again where it was kept")
+  parser.add_argument("--render", action="store_true", help="render the tables of existing JSON; measures nothing")
+  parser.add_argument("--outlook", action="store_true", help="print the expected time and power of tables, and stop")
+  parser.add_argument("--retime", action="store_true", help="repeat cached wall times")
   parser.add_argument(
     "--official", type=Path, metavar="PATH", help="checkout of official code (bench:official, official_mar)"
   )
@@ -80,10 +79,10 @@ def tables() -> dict[str, Any]:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-  """The tables that names and patterns stand for.
+  """The tables that match names and patterns.
 
   Raises:
-    ValueError: for a name that is none.
+    ValueError: for an unknown name.
   """
   known, found = tables(), []
   for name in names:
@@ -97,12 +96,12 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 
 def file_name(name: str) -> str:
-  """Of a table's files, without the ending."""
+  """Name of a table's files, without the suffix."""
   return name.replace(":", "_")
 
 
 def command_of(name: str, assignments: Sequence[str]) -> str:
-  """The command that makes a table anew."""
+  """The command that measures a table again."""
   settings = [f"--set {shlex.quote(assignment)}" for assignment in assignments]
   return " ".join(["python -m experiments.run", name, *settings])
 
@@ -111,7 +110,7 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
   """Measures a table and writes its two files; returns the document.
 
   Raises:
-    ValueError: for an assignment that does not fit, or networks that are not there.
+    ValueError: for an invalid assignment, or missing networks.
   """
   from experiments.engine.experiment import keep_compiled
   from experiments.engine.tables import render
@@ -130,10 +129,10 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
 
 
 def outlook(name: str, assignments: Sequence[str], lab: Any) -> list[str]:
-  """Lines about a table that is to be made; one batch of every row is decoded, and kept.
+  """Lines about the expected time and power of a table; decodes and caches one batch of every row.
 
   Raises:
-    ValueError: for a table that has no images of prompts.
+    ValueError: for a table without images of prompts.
   """
   from experiments.engine.experiment import keep_compiled
   from experiments.engine.quality import Quality
@@ -147,7 +146,7 @@ def outlook(name: str, assignments: Sequence[str], lab: Any) -> list[str]:
 
 
 def finite(value: Any) -> Any:
-  """JSON without numbers that JSON does not have; None stands for them."""
+  """JSON with None for numbers that are not finite."""
   if isinstance(value, dict):
     return {name: finite(part) for name, part in value.items()}
   if isinstance(value, (list, tuple)):
@@ -156,13 +155,13 @@ def finite(value: Any) -> Any:
 
 
 def documents(results: Path) -> dict[str, dict[str, Any]]:
-  """The documents of tables in a folder, by the name of their file."""
+  """The documents of tables in a folder, by file name."""
   found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
   return {name: document for name, document in found.items() if "kind" in document}
 
 
 def render_all(results: Path, names: Sequence[str]) -> None:
-  """Writes the tables of all documents in a folder, or of some.
+  """Renders the tables of all or some documents in a folder.
 
   Raises:
     ValueError: for a name without a document.

@@ -10,6 +10,7 @@ from .core.state import Counters as Counters
 from .core.state import DecodeResult as DecodeResult
 from .core.state import Origin as Origin
 from .core.state import SpecParams as SpecParams
+from .core.token_space import TokenSpace as TokenSpace
 from .core.types import Cursor as Cursor
 from .core.types import Draft as Draft
 from .core.types import Drafter as Drafter
@@ -19,7 +20,6 @@ from .core.types import ModelOutput as ModelOutput
 from .core.types import Verdict as Verdict
 from .core.types import Verifier as Verifier
 from .drafters.small_model import SmallModelDrafter as SmallModelDrafter
-from .io.checkpoints import Checkpoint as Checkpoint
 from .io.checkpoints import load as load
 from .rules.audited import TokenAudit as TokenAudit
 from .rules.audited import audited as audited

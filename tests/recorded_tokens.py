@@ -112,7 +112,7 @@ def difference(recorded: dict[str, Any]) -> str | None:
 
 def batch(pipe: Pipeline) -> tuple[Encoded, jax.Array]:
   """Eight prompts, each under two seeds: the encoded prompts and their row keys."""
-  prompts = PROMPTS.get(pipe.name) or [(row * 5) % len(pipe.host.classes) for row in range(ROWS)]
+  prompts = PROMPTS.get(pipe.name) or [(row * 5) % len(pipe.family.classes) for row in range(ROWS)]
   encoded = pipe.encode(prompts)
   twice = jax.tree.map(lambda leaf: np.concatenate([leaf] * len(SEEDS)), encoded.condition)
   keys = jnp.concatenate([rng.row_keys(jax.random.key(seed), ROWS) for seed in SEEDS])
@@ -121,7 +121,7 @@ def batch(pipe: Pipeline) -> tuple[Encoded, jax.Array]:
 
 def draw(pipe: Pipeline, method: str, settings: dict[str, Any]) -> Generation:
   """One case."""
-  of_sampling = options_of(pipe.host.sampling_type)
+  of_sampling = options_of(pipe.family.sampling_type)
   sampling = {name: value for name, value in settings.items() if name in of_sampling}
   options = {name: value for name, value in settings.items() if name not in of_sampling}
   encoded, keys = batch(pipe)

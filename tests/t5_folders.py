@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 from conversion import engine, t5
 from conversion.hugging_face import CONFIG_FILE, SAFE_FILE, convert_folder
+from jaxspec.core.network import Network
 from jaxspec.io import checkpoints
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.text_encoders.t5 import T5Config
@@ -53,7 +54,7 @@ def converted(path: Path, config: T5Config = TINY, **kwargs) -> Path:
 
 
 @functools.cache
-def golden() -> checkpoints.Checkpoint:
+def golden() -> Network:
   """The stored encoder, through the conversion."""
   with tempfile.TemporaryDirectory() as folder:
     source = Path(folder) / "hub"

@@ -89,7 +89,7 @@ def test_the_shortest_decode_over_a_server():
   method = pipe.method("sqs")
   parts, prompt, key = pipe.decoder(method).parts, pipe.encode(["a large river: "]).condition, jax.random.key(0)
   scope = dict(jaxspec=jaxspec, params=parts.params, key=key, prompt=prompt, drafter=parts.drafter)
-  scope |= dict(wire=wire_of(method, pipe.host.vocab_size), decode_over_cloud=decode_over_cloud)
+  scope |= dict(wire=wire_of(method, pipe.family.space.vocab_size), decode_over_cloud=decode_over_cloud)
   with pipe.context():
     exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
   wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=24)

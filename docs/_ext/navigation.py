@@ -47,8 +47,8 @@ GROUPS = {
   "pipelines": (
     "Pipelines and decoders",
     "From prompts to images or texts, and from networks of your own to tokens.",
-    "load_pipeline Pipeline Generation Decoder Network SamplingConfig ContinuousSampling ScaleSampling DenoisingSampling "
-    "load Checkpoint",
+    "load_pipeline Pipeline Generation Decoder Network load TokenSpace SamplingConfig ContinuousSampling "
+    "ScaleSampling DenoisingSampling",
   ),
   "methods": (
     "Methods",

@@ -44,7 +44,7 @@ class Repeat(Method):
     return self.copies
 
   def build(self, target, draft, context: BuildContext) -> Parts:
-    drafter = RepeatDrafter(self.copies, need(context.vocab_size, "vocab_size", self.name))
+    drafter = RepeatDrafter(self.copies, need(context.space.vocab_size, "vocab_size", self.name))
     side, verifier = target_side(target, jaxspec.lossless, context)
     return Parts(SpecParams((), side), drafter, verifier)
 

@@ -1,4 +1,4 @@
-"""Measures and trains on a machine with a GPU or TPU that is there for half an hour.
+"""Measures and trains on a machine with a GPU or TPU that is available for half an hour.
 
 Commands (from the repository root)::
 
@@ -9,16 +9,16 @@ Commands (from the repository root)::
 The steps run in this order, the most valuable first:
 
 1. ``parity``: agreement with golden outputs of the official code, in float32 with exact products.
-2. ``speed``: plain decoding and every method of ids on random GPT-B, L, XL and 3B in bfloat16 at batch 1, 8, 32, acceptance
-   imposed (`jaxspec.verifiers.imposed`): ratios over plain decoding taken in turns, distance to the memory floor, seconds of
-   compilation, and the share of a decode's time that its bare rounds take.
-3. ``pytorch``: plain decoding of GPT-B in eager PyTorch, where it is installed.
+2. ``speed``: plain decoding and every method of discrete tokens on random GPT-B, L, XL and 3B in bfloat16 at batch 1, 8, 32,
+   with imposed acceptance (`jaxspec.verifiers.imposed`): paired ratios over plain decoding, distance to the memory floor,
+   seconds of compilation, and the share of bare rounds in the time of a decode.
+3. ``pytorch``: plain decoding of GPT-B in eager PyTorch, if it is installed.
 4. ``training``: the target of scenes, config ``gpu``, with its weights exported.
 
-A step is made of cells. Each cell is written as soon as it is measured, so a run that is killed loses one cell. A run ends
-after ``--minutes``; the same command goes on where it stopped. The figures of a step are in ``OUT/STEP.json``, and all
-together in ``OUT/README.md``. A cell that fails is kept with its error, named in the end, and measured again with
-``--again`` only. ``--rehearse`` takes tiny networks and a few updates, on any machine.
+A step consists of cells. Each cell is written as soon as it is measured, so that a killed run loses one cell. A run ends
+after ``--minutes``; the same command resumes it. The figures of a step are in ``OUT/STEP.json``, and all together in
+``OUT/README.md``. A failed cell is stored and reported with its error, and repeated only with ``--again``. ``--rehearse``
+takes tiny networks and a few updates, on any machine.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ STEPS = {"parity": parity.run, "speed": speed.run, "pytorch": pytorch.run, "trai
 
 
 def main(arguments: list[str] | None = None) -> int:
-  """Runs the steps; returns 0 if all is done, 1 if a cell failed, 3 if time was up before, or on Ctrl-C."""
+  """Runs the steps; returns 0 if all are done, 1 if a cell failed, 3 at the time limit or on Ctrl-C."""
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--out", type=Path, default=Path("runs/accelerator"), help="folder of the figures [%(default)s]")
-  parser.add_argument("--step", action="append", choices=STEPS, help="this one only; may be repeated")
-  parser.add_argument("--minutes", type=float, default=9.5, help="start nothing new after so long [%(default)s]")
-  parser.add_argument("--again", action="store_true", help="measure what failed before again")
+  parser.add_argument("--step", action="append", choices=STEPS, help="run only this step; may be repeated")
+  parser.add_argument("--minutes", type=float, default=9.5, help="start no new cell after this time [%(default)s]")
+  parser.add_argument("--again", action="store_true", help="repeat failed cells")
   parser.add_argument("--rehearse", action="store_true", help="tiny networks, every step")
   args = parser.parse_args(arguments)
   with one_line_errors():

@@ -18,7 +18,6 @@ from conversion import engine
 from conversion.llamagen import FAMILY
 from experiments.bench.beside import OURS, Beside, Program, official_part, with_weights
 from experiments.bench.memory import write_source
-from jaxspec.core.network import Network
 from jaxspec.io import checkpoints
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig
@@ -85,8 +84,7 @@ class Official(Beside):
 
 def ours(folder: Path, tokens: int) -> Program:
   """This library."""
-  checkpoint = checkpoints.load(folder)
-  network = Network(checkpoint.fns, checkpoint.params, checkpoint.config)
+  network = checkpoints.load(folder)
   sampled = Decoder(network, sampling=SamplingConfig(cfg_scale=SCALE, top_k=TOP_K))
   greedy = Decoder(network, sampling=SamplingConfig(cfg_scale=SCALE, temperature=0.0))
   labels, turn = ClassLabels(jnp.asarray([LABEL], jnp.int32)), iter(range(10**9))

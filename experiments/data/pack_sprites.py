@@ -1,10 +1,10 @@
-"""Writes the packed sprites of ``jaxspec.evaluation.scenes`` out of the emoji set.
+"""Writes the packed sprites of ``jaxspec.evaluation.scenes`` from the emoji set.
 
 Command: ``python -m experiments.data.pack_sprites [--out jaxspec/evaluation/scenes/sprites]`` (a few seconds), after
 ``python -m experiments.data.pack_emoji``.
 
-1. Every sprite is cropped to what can be seen of it and resized with premultiplied alpha (Lanczos) so that its longer side
-   leaves one pixel on either side of a tile: 30 pixels in a tile of 32, 22 in a tile of 24.
+1. Every sprite is cropped to its visible part and resized with premultiplied alpha (Lanczos) so that its longer side leaves
+   one pixel on either side of a tile: 30 pixels in a tile of 32, 22 in a tile of 24.
 2. Heart and star are the outlines of their Twemoji; circle and square are drawn at eight times the size and reduced. Only
    their alpha is used, the colour is white.
 3. Tiles lie in one PNG: a row per noun, the large tiles of all styles first, then the small ones. The same input gives the
@@ -28,7 +28,7 @@ from experiments.data.emoji import EmojiSet, load_emoji
 from jaxspec.evaluation.scenes.sprites import ATLAS, DEFAULT_PATH, FORMAT_VERSION, tile_box
 from jaxspec.evaluation.scenes.world import CELL, GLYPHS, NOUNS, SIZES, SPRITES, STYLES
 
-# Labels of the emoji set, where they are not the noun itself.
+# Labels of the emoji set that differ from the noun.
 LABELS = {
   "cat": "cat face",
   "dog": "dog face",
@@ -43,7 +43,7 @@ LABELS = {
   "heart": "red heart",
 }
 MARGIN = 1  # pixels around a sprite
-VISIBLE = 24  # least alpha that counts as the sprite when it is cropped
+VISIBLE = 24  # smallest alpha of visible pixels when a sprite is cropped
 DRAWN = {"circle": 0.88, "square": 0.88}  # side, as a share of the tile
 FINE = 8  # pixels per pixel when a glyph is drawn
 

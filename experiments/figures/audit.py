@@ -1,4 +1,4 @@
-"""Draws whether the exact bias of tokens predicts the harm to images.
+"""Draws the harm to images over the exact bias of tokens.
 
     python -m experiments.figures.audit
 

@@ -1,10 +1,10 @@
-"""Draws what CIAR's tables say: prefix, threshold, scores and cost of the score (arXiv 2603.25463, Figures 3, 6 and 5).
+"""Draws CIAR's tables: prefix, threshold, scores and cost of the score (arXiv 2603.25463, Figures 3, 6 and 5).
 
     python -m experiments.figures.ciar
 
 Reads ``scenes_ciar_{prefix,tau,code,comparison_*}.json`` and ``ciar_solvers.json`` (``experiments.run
-'scenes_ciar:*' ciar:solvers``) and writes ``docs/images/ciar_*.png``; a figure whose table is not there is left out, with a
-line that says so. Bands are the tables' 95 % intervals.
+'scenes_ciar:*' ciar:solvers``) and writes ``docs/images/ciar_*.png``; a figure without its table is left out, with a
+message. Bands are the tables' 95 % intervals.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A contact sheet of 64 generated images with their prompts, half of them combinations that training never saw.
+"""A contact sheet of 64 generated images with their prompts, half of them held-out combinations.
 
     python -m experiments.figures.contact_sheet
 
-Upper half: captions with combinations of training. Lower half: captions with held-out combinations. "wrong:" is before the
-captions of images that the reader finds wrong.
+Upper half: captions with combinations of training. Lower half: captions with held-out combinations. Captions of incorrect
+images begin with "wrong:".
 
-No image is chosen by hand: prompts are drawn with a fixed seed, one sample each, by the bundle's default method.
+Images are not selected: prompts are drawn with a fixed seed, one sample each, by the bundle's default method.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def scene_prompts(seed: int, count: int = 64) -> tuple[Half, Half]:
 
 
 def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarray) -> Image.Image:
-  """The sheet of ``[M, H, W, 3]`` uint8 images; wrong ones say so before their prompts."""
+  """The sheet of ``[M, H, W, 3]`` uint8 images; prompts of incorrect ones are marked."""
   prompts = halves[0].prompts + halves[1].prompts
   titles = {0: halves[0].title, len(halves[0].prompts): halves[1].title}
   tile, font = TILE, ImageFont.load_default(11)
@@ -74,7 +74,7 @@ def main() -> None:
   arguments.add_argument("--out", type=Path, default=IMAGES / "contact_sheet_scenes.jpg")
   args = arguments.parse_args()
   pipeline, halves = load_pipeline(args.bundle), scene_prompts(args.seed)
-  if (size := getattr(getattr(pipeline.host, "tokenizer", None), "config", None)) is None or size.image_size != IMAGE_SIZE:
+  if (size := getattr(getattr(pipeline.family, "tokenizer", None), "config", None)) is None or size.image_size != IMAGE_SIZE:
     raise ValueError(f"Must have a bundle that draws captions of scenes, we instead got {args.bundle}")
   prompts = halves[0].prompts + halves[1].prompts
   keys = jax.random.split(jax.random.key(args.seed), len(prompts))

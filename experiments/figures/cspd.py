@@ -3,8 +3,8 @@
     python -m experiments.figures.cspd             # from the tables alone
     python -m experiments.figures.cspd --decode    # images and maps too, by the shipped pairs (minutes)
 
-Reads ``cspd_*.json`` (``experiments.run cspd:*``) and writes ``docs/images/cspd_*.png``; a figure whose tables are not there
-is left out, with a line that says so. Bands are the tables' 95 % intervals.
+Reads ``cspd_*.json`` (``experiments.run cspd:*``) and writes ``docs/images/cspd_*.png``; a figure without its tables is left
+out, with a message. Bands are the tables' 95 % intervals.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def pick(rows: Sequence[Entry], family: str, label: str, **walked: Any) -> list[
 
 
 def families_of(rows: Sequence[Entry]) -> list[str]:
-  """The pairs that a table has rows of."""
+  """The pairs in the rows of a table."""
   return [family for family in TITLES if any(row["family"] == family for row in rows)]
 
 
@@ -86,7 +86,7 @@ def draw_acceptance(found: dict[str, list[Entry]], path: Path) -> None:
     for axes, (name, option, fixed, label) in zip(line, panels):
       mine = {rule: rows for rule in COLOURS if (rows := pick(found[name], family, rule, **fixed))}
       if not mine:
-        axes.set_axis_off()  # not walked for this pair
+        axes.set_axis_off()  # not varied for this pair
         continue
       for label_of, rows in mine.items():
         at = [row["walked"][option] for row in rows]
@@ -103,7 +103,7 @@ def draw_acceptance(found: dict[str, list[Entry]], path: Path) -> None:
 
 
 def draw_along(found: dict[str, list[Entry]], path: Path) -> None:
-  """Acceptance along the generation order, for three shares that the target draws first: figure 11."""
+  """Acceptance along the generation order, for three target prefixes: figure 11."""
   rows = found["prefix"]
   families = families_of(rows)
   figure, panels = panel_per_family(families, "acceptance of tested drafts", "position in the generation order")
@@ -124,7 +124,7 @@ def draw_along(found: dict[str, list[Entry]], path: Path) -> None:
 
 
 def draw_tries(found: dict[str, list[Entry]], path: Path) -> None:
-  """Proposals until a rejected token was replaced, over draft length: figure 15."""
+  """Proposals to replace a rejected token, over draft length: figure 15."""
   rows = found["gamma"]
   families = families_of(rows)
   figure, panels = panel_per_family(families, "rejected tokens that needed more, %", "proposals")
@@ -134,7 +134,7 @@ def draw_tries(found: dict[str, list[Entry]], path: Path) -> None:
       counts = np.sum([row["figures"]["tries"] for row in mine], axis=0)[1:].astype(float) if mine else np.zeros(1)
       if counts.sum():
         more = 1 - np.cumsum(counts)[:-1] / counts.sum()  # the last entry has no upper end
-        more = 100 * more[more > 1e-9]  # a curve ends where no token needed more
+        more = 100 * more[more > 1e-9]  # a curve ends at the largest number of proposals
         axes.plot(np.arange(1, len(more) + 1), more, color=colour, label=label)
     axes.set(xscale="log", yscale="log", ylim=(0.02, 100))
     plain_ticks(axes.xaxis, (1, 2, 5, 10, 20, 50, 100))
@@ -185,12 +185,12 @@ def draw_speed(found: dict[str, list[Entry]], path: Path) -> None:
 
 
 def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
-  """What the images compare; MAR without guidance, whose rounds are dear."""
+  """Compared rows of images; MAR without guidance, whose rounds are expensive."""
   masked = is_masked(bench)
   sampling = {"cfg_scale": 1.0 if masked else 2.0}
   rows = [TARGET.but(label="target alone"), DRAFT]
   if masked:
-    length = bench.pipeline.host.num_tokens
+    length = bench.pipeline.family.space.num_tokens
     rows.append(parallel(length // 4).but(label=f"target, {length // 4} iterations"))
   rows += [rule(name, f"{name} rule", gamma=gamma) for name in ("released" if masked else "published", "exact")]
   return [row.but(sampling=sampling) for row in rows]
@@ -198,7 +198,7 @@ def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
 
 def pixels_of(bench: Bench, row: Row, tokens: np.ndarray) -> np.ndarray:
   """Images ``[P, H, W, 3]`` uint8."""
-  return bench.of(row).host.decode(tokens, sampling=bench.decoder(row).sampling)
+  return bench.of(row).family.decode(tokens, sampling=bench.decoder(row).sampling)
 
 
 def draw_images(bench: Bench, path: Path) -> None:
@@ -219,11 +219,11 @@ def draw_images(bench: Bench, path: Path) -> None:
 
 
 def draw_map(bench: Bench, path: Path, number: int = 4) -> None:
-  """Where drafts were accepted: figure 16."""
-  # Of MAR's drafts the exact rule accepts too few to show where.
+  """Map of accepted drafts: figure 16."""
+  # The exact rule accepts too few of MAR's drafts for a map.
   label = "released rule" if is_masked(bench) else "exact rule"
   (row,) = (row for row in contact_rows(bench) if row.label == label)
-  result, side = bench.decode(row), bench.pipeline.host.grid[0]
+  result, side = bench.decode(row), bench.pipeline.family.space.grid[0]
   size = (1.9 * number, 4.2)
   figure, grid = plt.subplots(2, number, figsize=size, layout="constrained")
   palette = ListedColormap([ORIGINS[origin][1] if origin in ORIGINS else "white" for origin in Origin])
@@ -247,7 +247,7 @@ PLOTS: dict[str, tuple[Callable[[dict[str, list[Entry]], Path], None], tuple[str
 
 
 def load(results: Path, name: str) -> list[Entry]:
-  """The rows of a table, of all pairs that have one."""
+  """The rows of a table, for all pairs with one."""
   found = tables(results, [f"cspd_{name}_{family}" for family in TITLES])
   return [row | {"family": key.rpartition("_")[2]} for key, document in found.items() for row in document["rows"]]
 

@@ -1,9 +1,9 @@
-"""The picture of what edge and server say to each other, for the page on serving.
+"""Sequence diagram of edge and server, for the page on serving.
 
     python -m experiments.figures.exchange
 
-Writes ``docs/images/exchange.svg``: time goes down, the edge stands left and the server right. Colours follow the page that
-the picture is part of, or what the reader's system says about light and dark.
+Writes ``docs/images/exchange.svg``: time goes down, with the edge on the left and the server on the right. Colours follow
+the page, or the reader's system setting of light and dark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STYLE = """
 
 
 class Up(NamedTuple):
-  """A message to the server; one that is lost ends on its way. ``then`` is what the server does with it."""
+  """A message to the server; a lost one ends halfway. ``then`` is the server's action."""
 
   text: str
   then: str = ""
@@ -45,7 +45,7 @@ class Up(NamedTuple):
 
 
 class Down(NamedTuple):
-  """A message to the edge. ``then`` is what the edge does with it."""
+  """A message to the edge. ``then`` is the edge's action."""
 
   text: str
   then: str = ""
@@ -53,7 +53,7 @@ class Down(NamedTuple):
 
 
 class Head(NamedTuple):
-  """What the steps below show."""
+  """Heading of the steps below."""
 
   text: str
 
@@ -110,7 +110,7 @@ def render() -> str:
 
 
 def _message(step: Up | Down, y: float) -> str:
-  """An arrow with its words above, and what the other end does beside it."""
+  """An arrow with its text above, and the action of the other end beside it."""
   is_up = isinstance(step, Up)
   css, start, end = ("up", EDGE, SERVER) if is_up else ("down", SERVER, EDGE)
   sign = 1 if is_up else -1

@@ -1,4 +1,4 @@
-"""Draws what methods gain over acceptance and batch.
+"""Draws the speed-up of methods over acceptance and batch.
 
     python -m experiments.figures.gains
 

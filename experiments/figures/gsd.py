@@ -1,14 +1,14 @@
-"""Images of GSD (arXiv 2508.07747): how sure the target is of its tokens (Figure 1), and what methods draw (Figure 3).
+"""Images of GSD (arXiv 2508.07747): the target's confidence in its tokens (Figure 1), and images by method (Figure 3).
 
     python -m experiments.figures.gsd
 
-Images come from the decodes of the audit (``experiments.run scenes:audit``, without top-p); what is not there is decoded.
+Images come from the decodes of the audit (``experiments.run scenes:audit``, without top-p); missing ones are decoded.
 
 ``docs/images/gsd_top1.png``: below each image of plain decoding, the probability of the likeliest token at every position,
-under the distribution that tokens are drawn from (guidance and temperature included). Expected, as in the paper: low
-wherever there is texture, so that the draft's token is often another one of many alike; high on plain backgrounds.
+including guidance and temperature. Expected, as in the paper: low on textures, where many tokens are similar and the draft's
+token often differs; high on plain backgrounds.
 
-``docs/images/gsd_grid.png``: the first captions of the tables, drawn by each method with the same keys. Nobody chose them.
+``docs/images/gsd_grid.png``: the first captions of the tables, drawn by each method with the same keys, without selection.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ GRID = {
 
 
 def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
-  """Largest probability ``[M, N]`` of the distribution that each of the ``tokens [M, N]`` of the first M prompts was drawn
-  from."""
+  """Largest probability ``[M, N]`` of the distribution of each of the ``tokens [M, N]`` of the first M prompts."""
   num, sampling = len(tokens), bench.decoder(PLAIN).sampling
   fns, side = sampling.side(bench.pipeline.target)
   warp, condition = sampling.warp(), jax.tree.map(lambda leaf: jnp.asarray(leaf[:num]), bench.condition)
@@ -61,16 +60,16 @@ def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
 
 
 def draw_top1(bench: Bench, path: Path) -> None:
-  """Images, their maps, and how often the target is how sure."""
+  """Images, their maps, and the histogram of the target's confidence."""
   tokens = bench.decode(PLAIN).tokens
-  top1, pixels = top1_probability(bench, tokens), bench.pipeline.host.decode(tokens[:NUM_MAPS])
+  top1, pixels = top1_probability(bench, tokens), bench.pipeline.family.decode(tokens[:NUM_MAPS])
   figure = plt.figure(figsize=(10.4, 3.5), layout="constrained")
   grid = figure.add_gridspec(2, NUM_MAPS + 2, width_ratios=[1] * NUM_MAPS + [0.12, 1.9])
   for column in range(NUM_MAPS):
     above, below = (figure.add_subplot(grid[line, column]) for line in range(2))
     above.imshow(pixels[column], interpolation="lanczos")
     above.set_title(wrapped(bench.prompts[column]), fontsize=7.5, color=INK, loc="center")
-    image = below.imshow(top1[column].reshape(bench.pipeline.host.grid), cmap="viridis", vmin=0, vmax=1)
+    image = below.imshow(top1[column].reshape(bench.pipeline.family.space.grid), cmap="viridis", vmin=0, vmax=1)
     bare(above)
     bare(below)
   bar = figure.colorbar(image, cax=figure.add_subplot(grid[1, NUM_MAPS]), ticks=[0, 0.5, 1])
@@ -94,7 +93,7 @@ def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
   figure, grid = plt.subplots(len(rows), NUM_COLUMNS, figsize=size, layout="constrained")
   for line, (name, entry) in zip(grid, rows.items()):
     result = bench.decode(entry)
-    for axes, pixels in zip(line, bench.pipeline.host.decode(result.tokens[:NUM_COLUMNS])):
+    for axes, pixels in zip(line, bench.pipeline.family.decode(result.tokens[:NUM_COLUMNS])):
       axes.imshow(pixels, interpolation="lanczos")
       bare(axes)
     words = f"{name}\n{result.counters.target_calls.mean():.0f} calls"

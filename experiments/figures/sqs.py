@@ -1,4 +1,4 @@
-"""Draws figures 2, 4, 5 and 6 of arXiv 2510.09942, and what they leave out: codings over the uplink's rate, and long runs.
+"""Draws figures 2, 4, 5 and 6 of arXiv 2510.09942, codings over the uplink's rate, and long runs.
 
     python -m experiments.figures.sqs
 
@@ -205,7 +205,7 @@ def figure_codecs(document: Document, path: Path) -> None:
       fixed, bits = row["ms_without_uplink"], row["uplink_bits_per_token"]
       style = dict(linewidth=1.6) | CODING_STYLES[row["label"]]
       column[0].plot(rates, fixed + bits / (rates * 1e3), label=row["label"], **style)
-      # Where drafting takes the time of plain decoding.
+      # Break-even with plain decoding.
       if fixed < plain and rates[0] < (even := bits / (plain - fixed) / 1e3) < rates[-1]:
         column[0].plot(even, plain, "o", markersize=4, color=style["color"], zorder=5)
     column[0].axhline(plain, color="#20242a", linewidth=1.2, linestyle="--", label="plain decoding in the cloud")

@@ -57,7 +57,7 @@ class Edge:
     self._bench = Bench(self.pipeline, case.prompts, lab.decodes, batch=1, ends=False)
     self._batches = self._bench.batches(case.row, 1)
     self.decoder = self._bench.decoder(case.row)
-    self.wire = wire_of(self.decoder.method, self.pipeline.host.vocab_size)
+    self.wire = wire_of(self.decoder.method, self.pipeline.family.space.vocab_size)
 
   def engine(self, **sizes: Any) -> Engine:
     """An engine for this case alone."""
@@ -79,7 +79,7 @@ class Edge:
     told = {name: getattr(sampling, name) for name in ("top_p", "cfg_scale")}
     profile = find_profile(cloud.description, self.wire, top_k=sampling.top_k, **told).id
     sizes = dict(max_len=self.case.tokens, profile=profile, target_prefix=parts.target_prefix)
-    text = self.case.prompts[index] if self.pipeline.host.sends_text else None
+    text = self.case.prompts[index] if self.pipeline.family.sends_text else None
     with self.pipeline.context():
       edge = EdgeStream(
         parts.params.draft, drafter=parts.drafter, wire=self.wire, temperature=sampling.temperature, **sizes, **told

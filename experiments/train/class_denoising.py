@@ -41,7 +41,7 @@ from experiments.train.class_network import (
 )
 from experiments.train.command import main
 from experiments.train.kl_vae import latent_moments
-from jaxspec.io import checkpoints
+from jaxspec.core.network import Network
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.training.dit_loss import RadiusObjective, denoising_loss_fn, denoising_radii_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig
@@ -98,7 +98,7 @@ def get_config(arg: str = "target") -> ClassDenoisingRun:
   return dataclasses.replace(run, model=model, loop=loop, batch_size=2, num_variants=1, num_images=4)
 
 
-def load_vae(run: ClassDenoisingRun, images: ImageSet) -> checkpoints.Checkpoint:
+def load_vae(run: ClassDenoisingRun, images: ImageSet) -> Network:
   """The autoencoder; its latents must be the network's states."""
   vae = load_part(run.vae, "kl_vae", "autoencoder")
   wanted, found = (run.model.latent_size, run.model.latent_channels), (
@@ -109,7 +109,7 @@ def load_vae(run: ClassDenoisingRun, images: ImageSet) -> checkpoints.Checkpoint
   return vae
 
 
-def make_batches(run: ClassDenoisingRun, images: ImageSet, vae: checkpoints.Checkpoint) -> Batches:
+def make_batches(run: ClassDenoisingRun, images: ImageSet, vae: Network) -> Batches:
   """States drawn from the posteriors of images, and labels."""
   check_classes(run, images)
   scale = float(parts_of(run.vae)["latent_scale"])

@@ -19,6 +19,7 @@ import numpy as np
 
 from experiments.data.class_images import ImageSet, Split
 from experiments.train.command import Progress, epochs_of, meta_of, predicted_hours
+from jaxspec.core.network import Network
 from jaxspec.core.types import Params, PyTree
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import read_bundle, write_bundle
@@ -264,19 +265,19 @@ def exporter(
   return export
 
 
-def load_part(folder: str, family: str, what: str) -> checkpoints.Checkpoint:
+def load_part(folder: str, family: str, what: str) -> Network:
   """A network that another training left behind, in float32.
 
   Raises:
     ValueError: for a folder that holds none, or one of another family.
   """
   found = checkpoints.load(folder, dtype=jnp.float32)
-  if found.family != family:
-    raise ValueError(f"Must have a {family} as {what}, {folder} holds a {found.family}")
+  if found.family_name != family:
+    raise ValueError(f"Must have a {family} as {what}, {folder} holds a {found.family_name}")
   return found
 
 
-def started(params: Params, source: checkpoints.Checkpoint, where: str) -> Params:
+def started(params: Params, source: Network, where: str) -> Params:
   """Fresh weights with those of a checkpoint in their place, as far as it has them.
 
   Raises:

@@ -41,8 +41,8 @@ from experiments.train.class_network import (
   train_network,
 )
 from experiments.train.command import main
+from jaxspec.core.network import Network
 from jaxspec.core.types import Params
-from jaxspec.io import checkpoints
 from jaxspec.models.tokenizers.tokenizer_fns import from_uint8
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig
 from jaxspec.models.var.var import VARConfig, var_fns
@@ -103,7 +103,7 @@ def get_config(arg: str = "target") -> ClassScalesRun:
   return dataclasses.replace(run, model=model, loop=loop, batch_size=2, num_variants=1, num_images=4)
 
 
-def load_tokenizer(run: ClassScalesRun) -> checkpoints.Checkpoint:
+def load_tokenizer(run: ClassScalesRun) -> Network:
   """The tokenizer; its maps must be those of the network."""
   tokenizer = load_part(run.tokenizer, "var_vae", "tokenizer")
   config: VARVAEConfig = tokenizer.config
@@ -115,7 +115,7 @@ def load_tokenizer(run: ClassScalesRun) -> checkpoints.Checkpoint:
   return tokenizer
 
 
-def make_batches(run: ClassScalesRun, images: ImageSet, tokenizer: checkpoints.Checkpoint) -> Batches:
+def make_batches(run: ClassScalesRun, images: ImageSet, tokenizer: Network) -> Batches:
   """Scales of images, what the network reads of them, and labels."""
   check_classes(run, images)
 

@@ -42,6 +42,7 @@ from experiments.train.class_network import (
 )
 from experiments.train.command import main
 from experiments.train.kl_vae import latent_moments
+from jaxspec.core.network import Network
 from jaxspec.diffusion.schedule import kept_steps
 from jaxspec.io import checkpoints
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
@@ -158,7 +159,7 @@ def cost_ratio(family: str) -> float:
   return forward_cost(NETWORKS[f"{family}-target"], steps) / forward_cost(NETWORKS[f"{family}-draft"], steps)
 
 
-def load_vae(run: ClassTokensRun) -> checkpoints.Checkpoint:
+def load_vae(run: ClassTokensRun) -> Network:
   """The autoencoder; its latents must be those of the tokens."""
   vae = checkpoints.load(run.vae)
   side = load_images(run.images).side // vae.config.factor // run.model.patch_size
@@ -169,7 +170,7 @@ def load_vae(run: ClassTokensRun) -> checkpoints.Checkpoint:
   return vae
 
 
-def make_batch_fn(run: ClassTokensRun, images: ImageSet, vae: checkpoints.Checkpoint, split: str = "train"):
+def make_batch_fn(run: ClassTokensRun, images: ImageSet, vae: Network, split: str = "train"):
   """Batches of tokens and labels as a pure function of the step; all images are encoded once, here."""
   scale = latent_scale(run)
 
@@ -199,7 +200,8 @@ def make_loss_fn(run: ClassTokensRun):
   if run.teacher:
     teacher = checkpoints.load(run.teacher, dtype=jnp.float32)
     if not isinstance(teacher.config, CausalTokensConfig):
-      raise ValueError(f"Must have a causal teacher of a causal draft, we instead got {run.teacher}, a {teacher.family}")
+      found = f"{run.teacher}, a {teacher.family_name}"
+      raise ValueError(f"Must have a causal teacher of a causal draft, we instead got {found}")
     focus = tuple(kept_steps(run.num_steps)[run.stop or 0 :])
     kwargs |= dict(teacher=Teacher(teacher.fns, teacher.params), focus=focus)
   return causal_loss_fn(causal_token_fns(run.model), run.model.num_classes, **kwargs)

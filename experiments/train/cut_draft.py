@@ -78,7 +78,7 @@ class CutRun:
   data: str = "runs/wordnet"
 
 
-def written_texts(run: CutRun, target: checkpoints.Checkpoint, tokenizer, file: Path, rows: int = 32) -> np.ndarray:
+def written_texts(run: CutRun, target: Network, tokenizer, file: Path, rows: int = 32) -> np.ndarray:
   """Texts ``[num_texts, num_tokens]`` int32 that the target wrote, kept in ``file``; beginnings without end tokens."""
   fields = (run.seed, run.num_texts, run.prompt_tokens, run.num_tokens, run.data, target.path.as_posix())
   origin = json.dumps(fields)
@@ -98,7 +98,7 @@ def written_texts(run: CutRun, target: checkpoints.Checkpoint, tokenizer, file: 
       beginnings.append(found)
     if len(beginnings) == run.num_texts:
       break
-  decoder = Decoder(Network(target.fns, target.params, target.config))
+  decoder = Decoder(target)
   new = run.num_tokens - run.prompt_tokens
   parts = []
   for start in range(0, run.num_texts, rows):

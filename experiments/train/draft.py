@@ -117,7 +117,7 @@ def train(run: DraftRun, run_dir: str | Path, resume: bool = True, export_to: st
   check_export(export_to)
   pipeline = load_pipeline(run.bundle)
   if not isinstance(pipeline.target.config, LlamaGenConfig):
-    family = pipeline.host.target.family
+    family = pipeline.family.target.family_name
     raise ValueError(f"Must have a LlamaGen target to cut a draft out of it, {pipeline.name} has a {family}")
   samples = samples_of(run)
   with jax.default_matmul_precision(run.matmul_precision):

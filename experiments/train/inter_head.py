@@ -181,7 +181,8 @@ def train(run: InterRun, run_dir: str | Path, resume: bool = True, export_to: st
   loss_fn, script = make_loss_fn(run, config, pipeline), f"inter_head --config {name}"
   student = Student(name_of(run), config, params, frozen, loss_fn, script, get_config(name), meta)
   samples = samples_of(run)
-  if len(samples["tokens"]) * pipeline.host.num_tokens * pipeline.host.vocab_size * 4 * (1 + run.guided) <= KEPT_BYTES:
+  space = pipeline.family.space
+  if len(samples["tokens"]) * space.num_tokens * space.vocab_size * 4 * (1 + run.guided) <= KEPT_BYTES:
     with jax.default_matmul_precision(run.matmul_precision):
       samples = with_logits(samples, functools.partial(jax.jit(make_target_fn(run, pipeline)), frozen))
   return train_student(run, pipeline, samples, student, run_dir, resume, export_to)

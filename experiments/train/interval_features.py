@@ -133,7 +133,7 @@ def train(run: FeaturesRun, run_dir: str | Path, resume: bool = True, export_to:
   check_export(export_to)
   pipeline = load_pipeline(run.bundle)
   edge = pipeline.drafts[run.edge]
-  if (family := pipeline.drafts.family(run.edge)) != "inter_head" or edge.is_guided:
+  if (family := pipeline.drafts.family_name(run.edge)) != "inter_head" or edge.is_guided:
     raise ValueError(f"Must have an edge network without guidance, we instead got {run.edge}, a {family}")
   trunk = edge.config.trunk
   config = IntervalFeaturesConfig(

@@ -28,6 +28,7 @@ import numpy as np
 
 from experiments.data.pack_text import END_ID, TOKENS_FILE
 from experiments.train.command import Progress, command_of, main
+from jaxspec.core.network import Network
 from jaxspec.io import checkpoints
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
@@ -93,7 +94,7 @@ def make_batch_fn(run: TextRun, tokens: np.ndarray, starts: np.ndarray, seed: in
   return batch_fn
 
 
-def make_loss_fn(run: TextRun, teacher: checkpoints.Checkpoint | None):
+def make_loss_fn(run: TextRun, teacher: Network | None):
   """Cross entropy of the text; with a teacher also its divergence. Metrics: ``text`` in nats, ``acceptance``."""
   fns = gpt_neo_fns(run.model)
 

@@ -113,5 +113,5 @@ def _export(run, pipeline: Pipeline, student: Student, state, figures, path: Pat
   draft = bundle.defaults.draft or student.name
   whole = {}
   if bundle.version is None:  # a converted folder, whose published settings would not be read once it is a bundle
-    whole = dict(target=bundle.target, parts=bundle.parts, sampling=pipeline.host.published_sampling())
+    whole = dict(target=bundle.target, parts=bundle.parts, sampling=pipeline.family.published_sampling())
   write_bundle(path, **whole, drafts={**bundle.drafts, student.name: student.name}, draft=draft)

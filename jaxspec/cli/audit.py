@@ -149,7 +149,7 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
     compilation_cache.enable()
   default = None if asked is None else asked.checkpoint(chosen.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  asked = asked or prompts.examples(pipeline.host, options["num_prompts"] or 8)
+  asked = asked or prompts.examples(pipeline.family, options["num_prompts"] or 8)
   job = make_job(pipeline, chosen, prompts.encode(pipeline, asked), seed=options["seed"])
   job.warnings.extend(unread_draft(networks, job.method))
   settings = walk(job.method, job.sampling, sweep)
@@ -214,6 +214,7 @@ def _enumerated(pair, method):
   """
   import jax.numpy as jnp
 
+  from jaxspec.core.token_space import TokenSpace
   from jaxspec.methods.jacobi import JacobiMethod
   from jaxspec.methods.method import SAME_FAMILY, BuildContext
   from jaxspec.methods.speculative import ChainMethod
@@ -237,8 +238,8 @@ def _enumerated(pair, method):
     recycle=options.get("recycle", ""),
     initial=options.get("initial", ""),
   )
-  context = BuildContext(SamplingConfig(), pair.vocab_size, codebook=lambda: jnp.asarray(pair.codebook))
-  rule, tables = method.rule(context)
+  space = TokenSpace(vocab_size=pair.vocab_size, codebook=lambda: jnp.asarray(pair.codebook))
+  rule, tables = method.rule(BuildContext(SamplingConfig(), space))
   if not isinstance(rule, ChainRule):
     raise ValueError(f"Must have a ChainRule to enumerate a decode, we instead got {type(rule).__name__}")
   return enumeration.enumerate_decode(pair.target, drafter, rule, tables)

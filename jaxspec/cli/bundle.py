@@ -99,18 +99,19 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   made = completed(folder, **fields)
   pipeline = load_pipeline(made, target_weights=False)
   _check_drafts(pipeline, {name: folder / draft for name, draft in made.drafts.items()})
-  host = pipeline.host
-  sampling = chosen.for_sampling(host.sampling_type)
+  family = pipeline.family
+  sampling = chosen.for_sampling(family.sampling_type)
   if not made.defaults.sampling:  # a network without a bundle file has them too
-    sampling = host.published_sampling() | sampling
+    sampling = family.published_sampling() | sampling
   settings = {name: value for name, value in chosen.options.items() if name not in sampling}
   of_some = {name for each in pipeline.methods() for name in pipeline.without_draft(each).options()}
   if unread := sorted(settings.keys() - of_some):
-    raise UserError(f"Must have settings of {host.tokens} or of a method of these drafts, we instead got {flag(unread[0])}")
+    wanted = f"settings of {family.space.noun} or of a method of these drafts"
+    raise UserError(f"Must have {wanted}, we instead got {flag(unread[0])}")
   fields |= dict(method=chosen.method, draft=chosen.draft, sampling=sampling, options=settings)
   made = dataclasses.replace(pipeline, defaults=completed(folder, **fields).defaults)
   method = made.method()
-  if (length := host.row_tokens(made.sampling())) is not None:
+  if (length := family.row_tokens(made.sampling())) is not None:
     method.check_length(length)
   return fields
 
@@ -149,8 +150,8 @@ def _check_drafts(pipeline, folders: dict[str, Path]) -> None:
   from jaxspec.methods import SAME_FAMILY
   from jaxspec.run.loading import check_families
 
-  host = pipeline.host
-  check_families(host, {folder: pipeline.drafts.family(name) for name, folder in folders.items()})
+  family = pipeline.family
+  check_families(family, {folder: pipeline.drafts.family_name(name) for name, folder in folders.items()})
   for folder in folders.values():
     draft = checkpoints.load(folder, weights=False)
-    host.check_fit(draft, SAME_FAMILY if draft.family in host.draft_families else draft.family)
+    family.check_fit(draft, SAME_FAMILY if draft.family_name in family.draft_families else draft.family_name)

@@ -129,15 +129,15 @@ def _work(
     compilation_cache.enable()
   default = None if asked is None else asked.checkpoint(chosen.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  if not Ciar.fits(pipeline.host.tokens):
-    raise UserError(f"Must have networks of ids to calibrate, {pipeline.name} draws {pipeline.host.tokens}")
-  asked, other = (of or prompts.examples(pipeline.host, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
+  if not Ciar.fits((space := pipeline.family.space).kind):
+    raise UserError(f"Must have networks of discrete tokens to calibrate, {pipeline.name} draws {space.noun}")
+  asked, other = (of or prompts.examples(pipeline.family, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
   # Batches are those of the search; too many prompts of either kind are refused.
   rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
   job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])
   draft = draft_name(job.method)
   assert draft is not None and isinstance(job.sampling, SamplingConfig)  # as `Ciar` has
-  folder = pipeline.drafts.checkpoint(draft).path
+  folder = pipeline.drafts.loaded(draft).folder
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
 

@@ -36,11 +36,11 @@ def load_drawing(options: dict[str, Any], *, side: int | None, purpose: str) -> 
   from jaxspec.models.conditions import ClassLabels, OrderedLabels
 
   pipeline = load(options["path"], dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  if pipeline.host.noun != "image":
+  if pipeline.family.noun != "image":
     raise UserError(f"Must have a bundle that draws images, {options['path']} continues texts")
-  if pipeline.host.condition_type in (ClassLabels, OrderedLabels):
+  if pipeline.family.condition_type in (ClassLabels, OrderedLabels):
     raise UserError(f"Must have a bundle that draws captions, {options['path']} draws classes")
-  made = getattr(getattr(pipeline.host, "tokenizer", None), "config", None)
+  made = getattr(getattr(pipeline.family, "tokenizer", None), "config", None)
   if side is not None and (size := getattr(made, "image_size", side)) != side:
     raise UserError(f"Must have images of {side} pixels for {purpose}, {options['path']} draws {size}")
   return pipeline

@@ -175,8 +175,8 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
   if not options["no_cache"]:
     compilation_cache.enable()
   pipeline = _load(options, networks, asked, chosen)
-  host = pipeline.host
-  if host.noun != "image":
+  family = pipeline.family
+  if family.noun != "image":
     _refuse_image_options(options)
     files = {name: path for name, path in files.items() if name in ("json", "acceptance")}
   elif options["max_tokens"] is not None:
@@ -210,7 +210,7 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
     saved.save_acceptance(files["acceptance"], runs[0])
   report(f"Turning tokens into {job.noun}s")
   interruptible(lambda: [run.outputs for run in runs])
-  if host.noun == "image":
+  if family.noun == "image":
     image_files.write_images(files, runs, samples=options["samples"], raw=options["raw"])
   try:
     if sends:
@@ -241,7 +241,7 @@ def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
 
   if options["journal"] is not None and batches.num != 1:
     raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
-  profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.host.target.path))
+  profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.family.target.folder))
   run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
   if run.messages.resumes:
     _warn(job, over_cloud.lost(run.messages.resumes))
@@ -276,4 +276,4 @@ def _check_draft_model(options: dict[str, Any], pipeline) -> None:
   from jaxspec.methods import SAME_FAMILY, get_method
 
   if get_method(pipeline.default_method).draft_family is None:
-    pipeline.host.check_fit(pipeline.drafts.checkpoint(options["draft_model"].resolve().name), SAME_FAMILY)
+    pipeline.family.check_fit(pipeline.drafts.loaded(options["draft_model"].resolve().name), SAME_FAMILY)

@@ -47,6 +47,6 @@ def write_images(files: dict[str, Path], runs: list[Generation], *, samples: int
   write_whole(files["images"], lambda path: image_sheet.save_png(sheet, path, about))
   if "heatmap" in files:
     columns = image_sheet.columns_for(len(cells), samples, panels=3)
-    grid = job.pipeline.host.grid
+    grid = job.pipeline.family.space.grid
     maps = draw_map_of(runs[0])(runs[0].result, runs[0].outputs, captions, columns=columns, grid=grid)
     write_whole(files["heatmap"], lambda path: image_sheet.save_png(maps, path, about))

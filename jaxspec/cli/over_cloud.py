@@ -67,7 +67,7 @@ def decode(
   """
   pipeline, params = job.pipeline, job.decoder.parts.params.draft
   key_data, condition = rows_of(batches)
-  captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.host.sends_text else None
+  captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.family.sends_text else None
   kwargs: dict[str, Any] = edge_settings(job) | dict(captions=captions, profile=profile)
   found, failure, watch, start = [], None, Watch(), time.perf_counter()
   with contextlib.ExitStack() as stack:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jaxspec.cli.errors import UserError, interruptible
 
 if TYPE_CHECKING:
-  from jaxspec.families.family import Encoded, Host
+  from jaxspec.families.family import Encoded, Family
   from jaxspec.run.asked import Asked
   from jaxspec.run.pipeline import Pipeline
 
@@ -20,12 +20,12 @@ def encode(pipeline: Pipeline, *asked: Asked) -> Encoded:
   Raises:
     ValueError: naming the first prompt that cannot be encoded.
   """
-  found = [part.for_host(pipeline.host) for part in asked]
+  found = [part.for_family(pipeline.family) for part in asked]
   if len(found) == 1:
     encoded = interruptible(pipeline.encode, found[0], asked[0].captions)
   else:
     encoded = interruptible(pipeline.encode, [prompt for part in found for prompt in part])
-  pipeline.host.release()
+  pipeline.family.release()
   return encoded
 
 
@@ -58,7 +58,7 @@ def read(options: dict[str, Any]) -> Asked | None:
   return Asked(kind, check_texts(kinds[kind], kind), prompts or None)
 
 
-def examples(host: Host, num: int, *, part: int = 0, parts: int = 1) -> Asked:
+def examples(family: Family, num: int, *, part: int = 0, parts: int = 1) -> Asked:
   """Prompts where nobody asked for any: built-in ones, or classes that are evenly spread over all.
 
   Args:
@@ -69,9 +69,9 @@ def examples(host: Host, num: int, *, part: int = 0, parts: int = 1) -> Asked:
   from jaxspec.models.conditions import ClassLabels
   from jaxspec.run.asked import Asked
 
-  if host.condition_type is not ClassLabels:
+  if family.condition_type is not ClassLabels:
     return Asked("prompt", list((PROMPTS, HELD_OUT)[part][:num]))
-  classes = host.target.config.num_classes
+  classes = family.target.config.num_classes
   spread = list(dict.fromkeys(number * classes // (num * parts) for number in range(num * parts)))
   return Asked("class", [str(label) for label in spread[part::parts] or spread])
 

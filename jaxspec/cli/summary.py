@@ -70,7 +70,7 @@ def _heading(job: Job, num: int) -> Text:
 
 def rows_in_words(job: Job, num: int) -> str:
   """How many rows of how many tokens, called what they become."""
-  most = "" if job.pipeline.host.row_tokens(job.sampling) else "up to "
+  most = "" if job.pipeline.family.row_tokens(job.sampling) else "up to "
   return f"{num} {job.noun}{'s' * (num != 1)} of {most}{job.max_len} tokens"
 
 

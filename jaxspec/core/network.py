@@ -1,8 +1,9 @@
-"""A network with its weights, as methods and decoders take it."""
+"""A network with its weights: what a checkpoint holds, and what families, methods and decoders take."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,10 +18,12 @@ class Network:
   Attributes:
     fns: `jaxspec.core.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for vector tokens.
     params: the weights, or their shapes (`jaxspec.io.checkpoints.load`).
-    config: the family's frozen config, None for a network of your own.
+    config: the frozen config, None for a network of your own.
     meta: provenance and figures, as a checkpoint stores them; ``calibration`` of a CIAR edge network, ``guided`` False for a
       draft that was trained to need no guidance.
     name: what messages call it.
+    family_name: name of its family (`jaxspec.models.registry`); "" for a network of your own.
+    path: the checkpoint folder that it was loaded from; None for a network of your own.
   """
 
   fns: Any
@@ -28,11 +31,24 @@ class Network:
   config: Any = None
   meta: dict[str, Any] = dataclasses.field(default_factory=dict)
   name: str = "network"
+  family_name: str = ""
+  path: Path | None = None
 
   def __repr__(self) -> str:
     config = "" if self.config is None else f", {type(self.config).__name__}"
     number = sum(leaf.size for leaf in jax.tree.leaves(self.params))
     return f"<Network {self.name}{config}, {number:,} parameters>"
+
+  @property
+  def folder(self) -> Path:
+    """The checkpoint folder, for the files beside the weights.
+
+    Raises:
+      ValueError: for a network that was not loaded from one.
+    """
+    if self.path is None:
+      raise ValueError(f"Must have a network that was loaded from a folder, we instead got {self}")
+    return self.path
 
   @property
   def has_weights(self) -> bool:

@@ -1,13 +1,14 @@
-"""Hosts of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
+"""Families of Chameleon networks for text to image: Anole, and Lumina-mGPT with its rows and sizes.
 
-The network reads the prompt as text of its own vocabulary, so there is no text encoder. It draws local ids
-(`jaxspec.models.chameleon.chameleon_drawing`): an image code each, and for Lumina-mGPT also row ends, which are forced.
+The network reads the prompt in its own vocabulary, without a text encoder. It draws local ids
+(`jaxspec.models.chameleon.chameleon_drawing`): image codes, and for Lumina-mGPT also row ends, which are forced.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,20 +18,19 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
 from jaxspec.models.chameleon.chameleon_drawing import TRUNK, drawing_fns, drawing_params
-from jaxspec.models.chameleon.image_rows import ImageRows
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.tokenizers.chameleon_vq import to_uint8
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
 
-# The image tokenizer in the folder of a converted network, where no other is named.
+# The default image tokenizer, in the folder of a converted network.
 VQ_FOLDER = "vq"
-# Side of the cells in which Lumina-mGPT counts sizes, in codes.
+# Lumina-mGPT's unit of image sizes, in codes.
 _CELL = 2
 
 # The settings of the released code: Anole's decoder, and Lumina-mGPT's defaults for images.
@@ -40,8 +40,8 @@ _PUBLISHED_SAMPLING = {
 }
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
-  """The host of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
+def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
+  """The family of a Chameleon network with its ``tokenizer.json`` beside its weights.
 
   Args:
     target: loaded checkpoint of the family ``chameleon``.
@@ -49,38 +49,37 @@ def make_host(target: Checkpoint, parts: HostParts) -> ChameleonHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  text = load_tokenizer(target.path)
-  if parts.value("tokenizer") is None and (target.path / VQ_FOLDER).is_dir():
-    parts = HostParts(parts.owner, {"tokenizer": (target.path / VQ_FOLDER).absolute()})
-  return ChameleonHost(target, parts.network("tokenizer"), text)
+  text = load_tokenizer(target.folder)
+  if parts.value("tokenizer") is None and (target.folder / VQ_FOLDER).is_dir():
+    parts = FamilyParts(parts.owner, {"tokenizer": (target.folder / VQ_FOLDER).absolute()})
+  return ChameleonFamily(target, parts.network("tokenizer"), text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ChameleonHost(Host):
-  """Images of texts.
+class ChameleonFamily(Family):
+  """Images from texts.
 
   Attributes:
-    target: the network, with its whole output matrix.
+    target: the network, with its full output matrix.
     tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
     text: the vocabulary, of the ``tokenizers`` library.
   """
 
   condition_type = Prompt
-  unit_codes = False
-  sends_text = True  # ids of prompts lie outside of the ids that are drawn, which are all that a stream knows
+  sends_text = True  # ids of prompts are not local ids, and a stream has only those
   fit_fields = (
     "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
     "end_prompt", "end_row", "first_size",
   )  # fmt: skip
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   text: Tokenizer
 
   def __post_init__(self):
-    config, tokenizer, path = self.target.config, self.tokenizer, self.target.path
+    config, tokenizer, path = self.target.config, self.tokenizer, self.target.folder
     if not isinstance(tokenizer.fns, TokenizerFns):
-      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family}")
+      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
     codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
     if codes < config.num_codes:
       raise ValueError(f"{path} draws from {config.num_codes} codes but {tokenizer.path} has only {codes}")
@@ -90,58 +89,49 @@ class ChameleonHost(Host):
       if id != getattr(config, name):
         raise ValueError(f"Corrupt {path}: its tokenizer has {name} {id}, its network {getattr(config, name)}")
 
-  @property
-  def vocab_size(self) -> int:
+  @functools.cached_property
+  def space(self) -> TokenSpace:
     """Local ids."""
-    return len(self.target.config.drawn_ids)
-
-  @property
-  def num_tokens(self) -> int:
-    rows, columns = self.grid
-    return rows * columns
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    """See `ChameleonConfig.grid`."""
-    return self.target.config.grid
-
-  @property
-  def legal(self) -> ImageRows | None:
-    return self.target.config.image_rows
+    config, params = self.target.config, self.target.params
+    return TokenSpace(
+      vocab_size=len(config.drawn_ids),
+      num_tokens=math.prod(config.grid),
+      grid=config.grid,
+      codebook=self._codebook,
+      embedding=lambda: TRUNK.tables(config, drawing_params(config, params)).embedding,
+      legal=config.image_rows,
+      unit_codes=False,
+    )
 
   def published_sampling(self) -> dict[str, Any]:
     return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """As the base class says.
+    """See `Family.resolve_sampling`.
 
     Raises:
-      ValueError: for ``cfg_interval``: prompts have lengths of their own, and these networks are guided to the end.
+      ValueError: for ``cfg_interval``: prompts differ in length, and guidance applies to all tokens.
     """
     fields = super().resolve_sampling(trained, given)
     if (interval := fields.get("cfg_interval", -1)) != -1:
       raise ValueError(f"Must have cfg_interval -1 for {self.target.path}, we instead got {interval}")
     return fields
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
+  def network(self, loaded: Network, name: str) -> Network:
     """The network over local ids; its output matrix has their rows only."""
-    if checkpoint.family != self.target.family:
-      return super().network(checkpoint, name)
-    config = checkpoint.config
-    return Network(drawing_fns(config), drawing_params(config, checkpoint.params), config, checkpoint.meta, name)
-
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    config, params = self.target.config, self.target.params
-    tables = functools.cache(lambda: TRUNK.tables(config, drawing_params(config, params)))
-    return {"embedding": lambda: tables().embedding, "output": lambda: tables().output, "codebook": self._codebook}
+    if loaded.family_name != self.target.family_name:
+      return super().network(loaded, name)
+    config = loaded.config
+    return dataclasses.replace(loaded, fns=drawing_fns(config), params=drawing_params(config, loaded.params), name=name)
 
   def _codebook(self) -> Array:
-    """Rows of the codebook. Ends have rows of zeros, which nothing compares: they stand alone where they are legal."""
-    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: self.target.config.num_codes]
-    return jnp.pad(rows, ((0, self.vocab_size - rows.shape[0]), (0, 0)))
+    """Rows of the codebook. Row ends have zeros, which are never compared: no other id is legal at their position."""
+    config = self.target.config
+    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: config.num_codes]
+    return jnp.pad(rows, ((0, len(config.drawn_ids) - rows.shape[0]), (0, 0)))
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Prompt` of texts, padded on the left, in the form that the network was trained on.
+    """`Prompt` of texts, padded on the left, in the network's training format.
 
     Raises:
       ValueError: if a text has no token.
@@ -175,15 +165,13 @@ class ChameleonHost(Host):
     """
     del condition, sampling
     config = self.target.config
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
-    codes = jnp.asarray(tokens) if self.legal is None else self.legal.codes(jnp.asarray(tokens))
+    check_whole(tokens, lengths, math.prod(config.grid))
+    codes = jnp.asarray(tokens) if config.image_rows is None else config.image_rows.codes(jnp.asarray(tokens))
     grid, decode_fn = (config.rows, config.columns), self.tokenizer.fns.decode
     return np.asarray(_pixels(self.tokenizer.params, codes, grid=grid, decode_fn=decode_fn))
 
   def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
-    """A warning about sequences longer than those the network was trained on."""
+    """A warning about sequences longer than those of training."""
     found = super().check_length(network, condition, max_len)
     prompt_len, longest = condition.longest, getattr(network.config, "max_positions", None)
     if longest is None or prompt_len + max_len <= longest:  # a head that continues features counts positions of images

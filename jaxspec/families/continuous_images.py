@@ -1,8 +1,8 @@
-"""Hosts of vector tokens: images of classes, from the latents of an autoencoder.
+"""Families of continuous tokens: images of classes, from the latents of an autoencoder.
 
-Two families share it. ``mar`` reads its tokens in a generation order of its own for every row, drawn from the row's key;
-what it decodes is moved to raster order in the end. ``causal_tokens`` draws in raster order. Its chains may stop early
-(`jaxspec.sampling.ContinuousSampling.stop`), and the steps that they leave out are then taken for all tokens at once.
+``mar`` has a random generation order for every row, drawn from the row's key; results are moved to raster order.
+``causal_tokens`` draws in raster order. Its chains may stop early (`jaxspec.sampling.ContinuousSampling.stop`); the
+remaining steps are then taken for all tokens at once.
 """
 
 from __future__ import annotations
@@ -17,73 +17,66 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import orders
+from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.token_kinds import CONTINUOUS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Key, Params
 from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_whole
 from jaxspec.families.latents import check_autoencoder, latent_scale
 from jaxspec.families.refine import refine_tokens
-from jaxspec.io.checkpoints import Checkpoint
-from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import unpatchify
 from jaxspec.models.tokenizers.kl_vae import LATENT_SCALE, to_uint8
 from jaxspec.sampling import ContinuousSampling, nearest_stop
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ContinuousHost:
-  """The host of a network of vector tokens.
+def make_family(target: Network, parts: FamilyParts) -> ContinuousFamily:
+  """The family of a network of continuous tokens.
 
   Args:
     target: loaded checkpoint of the family ``mar`` or ``causal_tokens``.
     parts: ``vae``, an autoencoder; ``classes``, the names of the labels (without them classes are numbers); and
-      ``latent_scale``, what the autoencoder's latents were multiplied by (by default that of MAR's networks).
+      ``latent_scale``, the factor on the autoencoder's latents (by default MAR's).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
   scale = latent_scale(parts, LATENT_SCALE)
-  host = MaskedHost if target.family == "mar" else CausalHost
-  return host(target, parts.network("vae"), class_names(target, parts), scale)
+  cls = MaskedFamily if target.family_name == "mar" else CausalFamily
+  return cls(target, parts.network("vae"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ContinuousHost(Host):
-  """What both kinds of networks share.
+class ContinuousFamily(Family):
+  """Common base of masked and causal networks.
 
   Attributes:
     target: the network that draws tokens.
     vae: the autoencoder, of the family ``kl_vae``.
-    classes: names of the labels; () where classes are numbers.
-    latent_scale: what the autoencoder's latents were multiplied by.
+    classes: names of the labels; () for numbers.
+    latent_scale: factor on the autoencoder's latents.
   """
 
-  tokens = CONTINUOUS
   condition_type = ClassLabels
   fit_fields = ("num_tokens", "latent_channels", "patch_size", "num_classes")
 
-  target: Checkpoint
-  vae: Checkpoint
+  target: Network
+  vae: Network
   classes: tuple[str, ...] = ()
   latent_scale: float = LATENT_SCALE
 
   def __post_init__(self):
     check_autoencoder(self.target, self.vae, "autoencoder")
 
-  @property
-  def vocab_size(self) -> None:
-    return None
-
-  @property
-  def num_tokens(self) -> int:
-    return self.target.config.num_tokens
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    return (self.target.config.grid,) * 2
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config = self.target.config
+    return TokenSpace(CONTINUOUS, num_tokens=config.num_tokens, grid=(config.grid, config.grid))
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """As the base class says, but ``stop`` follows other ``steps``: networks read tokens with the noise of training."""
+    """See `Family.resolve_sampling`. ``stop`` follows ``steps``, so that tokens have the noise level of training."""
     fields = {**trained, **given}
     if "steps" in given and "stop" not in given and trained.get("stop") is not None:
       if diffusion_tables(str(given["steps"])).num_steps > 1:
@@ -91,7 +84,7 @@ class ContinuousHost(Host):
     return fields
 
   def matmul_precision(self, dtype: str) -> str:
-    """Products in float32 unless the networks are in bfloat16: densities of two networks are compared."""
+    """Products in float32 unless the networks are in bfloat16: the acceptance ratio compares their densities."""
     return dtype
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
@@ -101,8 +94,8 @@ class ContinuousHost(Host):
   def finish(
     self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
-    """Every row with all positions; those that were not drawn are zeros."""
-    missing = self.num_tokens - result.tokens.shape[1]
+    """Pads every row with zeros to all positions."""
+    missing = self.target.config.num_tokens - result.tokens.shape[1]
     fill = lambda values: jnp.pad(values, ((0, 0), (0, missing), *((0, 0),) * (values.ndim - 2)))
     return each_token(fill, result)
 
@@ -117,22 +110,20 @@ class ContinuousHost(Host):
       ValueError: if an image does not have all of its tokens.
     """
     del condition
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    check_whole(tokens, lengths, self.target.config.num_tokens)
     signal = 1.0 if sampling is None else sampling.signal()
     scale, patch_size = np.float32(self.latent_scale * signal), self.target.config.patch_size
     return np.asarray(_pixels(self.vae.params, tokens, scale, patch_size=patch_size, decode_fn=self.vae.fns.decode))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class MaskedHost(ContinuousHost):
-  """MAR: a random generation order for every row, from the row's key."""
+class MaskedFamily(ContinuousFamily):
+  """MAR, with a random generation order for every row, from the row's key."""
 
   def prepare(self, keys: Key, condition: ClassLabels | OrderedLabels) -> OrderedLabels:
     if isinstance(condition, OrderedLabels):
       return condition
-    return OrderedLabels(condition.labels, orders.random_order(keys, self.num_tokens))
+    return OrderedLabels(condition.labels, orders.random_order(keys, self.target.config.num_tokens))
 
   def finish(
     self, result: DecodeResult, condition: OrderedLabels, keys: Key, params: SpecParams, sampling: ContinuousSampling
@@ -149,30 +140,30 @@ class MaskedHost(ContinuousHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CausalHost(ContinuousHost):
-  """Raster order, with the steps that chains leave out in the end."""
+class CausalFamily(ContinuousFamily):
+  """Causal networks in raster order, with the optional refinement of tokens."""
 
   def finish(
     self, result: DecodeResult, condition: ClassLabels, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
-    """With ``sampling.is_refined``, tokens without the noise that chains stopped at.
+    """With ``sampling.is_refined``, clean tokens by the remaining steps.
 
     Raises:
-      ValueError: if rows to be refined are not whole images.
+      ValueError: if rows to refine are incomplete images.
     """
-    drawn = result.tokens.shape[1]
+    drawn, num_tokens = result.tokens.shape[1], self.target.config.num_tokens
     result = super().finish(result, condition, keys, params, sampling)
     if not sampling.is_refined:
       return result
-    if drawn != self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image to refine them, we instead got {drawn}")
+    if drawn != num_tokens:
+      raise ValueError(f"Must have all {num_tokens} tokens of an image to refine them, we instead got {drawn}")
     weights: Params = params.target.model.model if sampling.is_guided else params.target.model
     tokens = refine_tokens(self.target.fns, weights, keys, result.tokens, condition, sampling=sampling)
     return result._replace(tokens=tokens)
 
 
 def each_token(function: Callable[[Array], Array], result: DecodeResult) -> DecodeResult:
-  """Applies a function of values ``[B, N, ...]`` to everything in a result that stands for tokens."""
+  """Applies a function of values ``[B, N, ...]`` to all fields of a result with one entry per token."""
   names = ("tokens", "accepted_mask", "origin", "commit_round", "metrics")
   changed = {name: jax.tree.map(function, getattr(result, name)) for name in names}
   return result._replace(**changed)

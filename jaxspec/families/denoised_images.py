@@ -1,4 +1,4 @@
-"""Hosts of states: images of classes, denoised as a whole by one chain each (DiT)."""
+"""Families of denoising steps: images of classes, one denoising chain per image (DiT)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
 from jaxspec.core.token_axes import token_at
 from jaxspec.core.token_kinds import DENOISING_STEPS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
+from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.families.latents import check_autoencoder, latent_scale
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import to_latents
 from jaxspec.models.tokenizers.kl_vae import SD_LATENT_SCALE
@@ -25,49 +26,48 @@ from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling import DenoisingSampling
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> DenoisingHost:
-  """The host of a network of states.
+def make_family(target: Network, parts: FamilyParts) -> DenoisingFamily:
+  """The family of a network of denoising steps.
 
   Args:
     target: loaded checkpoint of the family ``dit``.
     parts: ``tokenizer``, the autoencoder, of the family ``kl_vae``; ``classes``, the names of the labels (without them
-      classes are numbers); and ``latent_scale``, what the autoencoder's latents were multiplied by (by default as in Stable
-      Diffusion).
+      classes are numbers); and ``latent_scale``, the factor on the autoencoder's latents (by default Stable Diffusion's).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
   scale = latent_scale(parts, SD_LATENT_SCALE)
-  return DenoisingHost(target, parts.network("tokenizer"), class_names(target, parts), scale)
+  return DenoisingFamily(target, parts.network("tokenizer"), class_names(target, parts), scale)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class DenoisingHost(Host):
-  """Images of classes; a token is a noisy latent image, the state after one denoising step.
+class DenoisingFamily(Family):
+  """Images of classes; a token is the noisy latent image after one denoising step.
 
   Attributes:
     target: the network that denoises.
     tokenizer: the autoencoder, of the family ``kl_vae``.
-    classes: names of the labels; () where classes are numbers.
-    latent_scale: what the autoencoder's latents were multiplied by.
+    classes: names of the labels; () for numbers.
+    latent_scale: factor on the autoencoder's latents.
   Raises:
     ValueError: for an autoencoder that does not fit the target.
   """
 
-  tokens = DENOISING_STEPS
   condition_type = ClassLabels
   fit_fields = ("latent_size", "latent_channels", "num_classes", "schedule")
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   classes: tuple[str, ...] = ()
   latent_scale: float = SD_LATENT_SCALE
 
   def __post_init__(self):
     check_autoencoder(self.target, self.tokenizer, "tokenizer")
 
-  @property
-  def vocab_size(self) -> None:
-    return None
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """The number of steps of a chain depends on the settings."""
+    return TokenSpace(DENOISING_STEPS)
 
   def row_tokens(self, sampling: DenoisingSampling) -> int:
     """Steps of a chain."""
@@ -78,7 +78,8 @@ class DenoisingHost(Host):
     return {"steps": 250, "cfg_scale": 1.5}
 
   def matmul_precision(self, dtype: str) -> str:
-    """Products in float32 unless the networks are in bfloat16: densities of thousands of numbers are compared."""
+    """Products in float32 unless the networks are in bfloat16: the acceptance ratio compares densities over thousands of
+    numbers."""
     return dtype
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
@@ -86,10 +87,10 @@ class DenoisingHost(Host):
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
-    """Images ``[B, S, S, 3]`` uint8 of the last states of chains ``[B, N, C]``; noisy ones if steps are missing.
+    """Images ``[B, S, S, 3]`` uint8 from the last latents of chains ``[B, N, C]``; incomplete chains give noisy images.
 
     Args:
-      lengths: ``[B]``, states that count; all by default.
+      lengths: ``[B]``, valid steps of each chain; all by default.
     """
     del condition, sampling
     tokens = jnp.asarray(tokens)

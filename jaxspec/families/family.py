@@ -1,14 +1,15 @@
-"""What a family of networks tells the rest of the library: its prompts, its tokens, and what the tokens become.
+"""Interface of a family of networks: its prompts, its tokens, and the decoding of tokens.
 
-A host is made once, of a loaded target and the parts that belong to it (an image tokenizer, a vocabulary), by the
-function that `jaxspec.models.registry.Family.host` names. `jaxspec.load_pipeline` asks it for everything that it does
-not know itself, so a new family needs no other change.
+`jaxspec.models.registry.FamilySpec.make_family` makes a family from a loaded target and its parts (an image tokenizer, a
+vocabulary). `jaxspec.load_pipeline` uses this interface only, so a new family needs no other change.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,35 +19,34 @@ import numpy as np
 from jaxspec.core import precision
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
-from jaxspec.core.types import Array, HostArray, Key, PyTree
+from jaxspec.core.token_space import TokenSpace
+from jaxspec.core.types import HostArray, Key, PyTree
 from jaxspec.io import checkpoints
-from jaxspec.io.checkpoints import Checkpoint
-from jaxspec.methods.method import DISCRETE, SAME_FAMILY
+from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
-from jaxspec.sampling.logit_processing import LegalFn
 
-# Fields of a head's config that need not be those of its host.
+# Fields of a head's config that may differ from its target's.
 _OWN_OF_A_HEAD = ("norm_eps", "dtype")
 
 
 class Encoded(NamedTuple):
-  """Prompts as a target takes them."""
+  """Prompts in the target's form."""
 
   condition: PyTree  # a type of `jaxspec.models.conditions`, numpy leaves [B, ...]
-  captions: list[str]  # one text per row, for people
-  warnings: Sequence[str] = ()  # what the user should know before looking at the results, one line each
+  captions: list[str]  # one text per row, for display
+  warnings: Sequence[str] = ()  # for the user, one line each
 
 
-class HostParts:
-  """What belongs to a target besides its weights: the ``parts`` of a bundle, or arguments of `load_pipeline`.
+class FamilyParts:
+  """Inputs of a family besides the target: the ``parts`` of a bundle, or arguments of `load_pipeline`.
 
-  Folders and files are named relative to a folder; a loaded `Checkpoint` is taken as it is.
+  Folders and files are relative to a folder; a loaded `Network` is also a part.
 
   Args:
-    owner: what messages name, a folder.
-    values: names, and what stands for them; None is a part that is not there.
-    folder: where relative names begin; ``owner`` by default.
+    owner: a folder, named in messages.
+    values: parts by name; None for a missing part.
+    folder: base of relative paths; ``owner`` by default.
   """
 
   def __init__(self, owner: str | os.PathLike, values: Mapping[str, Any], folder: str | os.PathLike | None = None):
@@ -56,7 +56,7 @@ class HostParts:
     self._asked: set[str] = set()
 
   def value(self, name: str, default: Any = None) -> Any:
-    """The part as it was given, or ``default``."""
+    """The part as given, or ``default``."""
     self._asked.add(name)
     return self._values.get(name, default)
 
@@ -64,7 +64,7 @@ class HostParts:
     """The path of a part.
 
     Raises:
-      ValueError: if it is missing or is no path.
+      ValueError: if it is missing or not a path.
     """
     found = self.value(name)
     if found is None:
@@ -74,140 +74,117 @@ class HostParts:
       raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
     return self._folder / found
 
-  def family(self, name: str) -> str:
-    """Family of a part that is a network; only its ``config.json`` is read.
+  def family_name(self, name: str) -> str:
+    """The family name of a network; only its ``config.json`` is read.
 
     Raises:
-      ValueError: if it is missing or is no network.
+      ValueError: if it is missing or not a network.
     """
     value = self.value(name)
-    return value.family if isinstance(value, Checkpoint) else checkpoints.read_config(self.file(name))["family"]
+    return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.file(name))["family"]
 
-  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Checkpoint:
-    """A part that is a network, by default in float32: encoders and decoders run once per image. It is loaded once.
+  def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Network:
+    """A part as a network, loaded once, by default in float32: encoders and decoders run once per image.
 
     Args:
       dtype, weights: as for `jaxspec.io.checkpoints.load`.
     Raises:
       ValueError: if it is missing or cannot be loaded.
     """
-    if not isinstance(self.value(name), Checkpoint):
+    if not isinstance(self.value(name), Network):
       self._values[name] = checkpoints.load(self.file(name), dtype=dtype, weights=weights)
     return self._values[name]
 
   def check_all_read(self) -> None:
-    """Raises a ValueError for a part that the host never asked for."""
+    """Raises a ValueError for a part that the family did not read."""
     if unread := sorted(self._values.keys() - self._asked):
       known = ", ".join(sorted(self._asked)) or "none"
       raise ValueError(f"Must have parts that {self.owner} reads ({known}), we instead got {', '.join(unread)}")
 
 
-class Host:
-  """Base class of hosts. What a host does not have, it need not define: the defaults here do nothing.
+class Family:
+  """Base class of families, with defaults for optional methods.
 
   Class attributes:
-    condition_type: what `encode` returns, a type of `jaxspec.models.conditions`.
-    tokens: their kind (`jaxspec.core.token_kinds`).
-    noun: what a row becomes, ``image`` or ``text``.
-    fit_fields: fields of the config in which a draft must equal its target.
-    unit_codes: whether the image tokenizer compares codes at unit length; methods that compare codes do so too.
-    sends_text: whether a server of the target is sent the text of a prompt and encodes it; others are sent ids or a class.
+    condition_type: return type of `encode`, a type of `jaxspec.models.conditions`.
+    noun: kind of result, ``image`` or ``text``.
+    fit_fields: config fields that must be equal in draft and target.
+    sends_text: whether clients send the text of a prompt and the server encodes it; otherwise they send ids or a class.
 
   Attributes:
     target: the loaded target.
   """
 
   condition_type: ClassVar[type]
-  tokens: ClassVar[str] = DISCRETE
   noun: ClassVar[str] = "image"
   fit_fields: ClassVar[tuple[str, ...]] = ()
-  unit_codes: ClassVar[bool] = True
   sends_text: ClassVar[bool] = False
 
-  target: Checkpoint
+  target: Network
 
   def __repr__(self) -> str:
-    return f"<{type(self).__name__}: {self.noun}s of {self.tokens}, {self.target.path}>"
+    return f"<{type(self).__name__}: {self.noun}s of {self.space.noun}, {self.target.path}>"
 
-  @property
-  def vocab_size(self) -> int | None:
-    """``V``, None for vectors."""
-    return self.target.config.vocab_size
-
-  @property
-  def num_tokens(self) -> int | None:
-    """Tokens of a row, None where rows end at an end token."""
-    return None
-
-  @property
-  def grid(self) -> tuple[int, int] | None:
-    """Rows and columns of the tokens of an image, None for text."""
-    return None
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    """The tokens of a row."""
+    raise NotImplementedError
 
   @property
   def end_token(self) -> tuple[int, ...] | None:
-    """Ids that end a row, None where all rows have the same number of tokens."""
-    return None
-
-  @property
-  def legal(self) -> LegalFn | None:
-    """Which ids a token may be at each index of a row; None: all of them, everywhere."""
+    """Ids that end a row, None if all rows have the same number of tokens."""
     return None
 
   def row_tokens(self, sampling: AnySampling) -> int | None:
-    """Tokens of a row that is drawn with these settings; `num_tokens`, unless it depends on them."""
+    """Tokens of a row: from `space`, unless the number depends on the settings."""
     del sampling
-    return self.num_tokens
+    return self.space.num_tokens
 
   def default_length(self, sampling: AnySampling) -> int:
-    """Tokens to draw where nobody says how many."""
+    """Default number of tokens to draw."""
     return self.row_tokens(sampling) or 64
 
   @property
   def sampling_type(self) -> type:
-    """The class of the settings that all methods share."""
-    return SAMPLING_TYPES[self.tokens]
+    """The class of the sampling settings."""
+    return SAMPLING_TYPES[self.space.kind]
 
   @property
   def draft_families(self) -> tuple[str, ...]:
-    """Families whose networks may draft where a method asks for the target's own family."""
-    return (self.target.family,)
+    """Names of the families of drafts for methods with `SAME_FAMILY`."""
+    return (self.target.family_name,)
 
   def published_sampling(self) -> dict[str, Any]:
-    """Fields of `sampling_type` that the authors of released weights use; read where no bundle says otherwise."""
+    """The authors' settings for released weights, fields of `sampling_type`; a bundle's settings take precedence."""
     return {}
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `sampling_type`: what is ``given``, over what the networks were ``trained`` for."""
+    """Fields of `sampling_type`: ``given`` ones, and those of training for the rest."""
     return {**trained, **given}
 
   def matmul_precision(self, dtype: str) -> str:
-    """The precision of products that suits this machine, one of `jaxspec.core.precision.PRECISIONS`."""
+    """The preferred precision of products on this machine, one of `jaxspec.core.precision.PRECISIONS`."""
     return precision.preferred(dtype)
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
-    """A target or draft as methods take it."""
-    return Network(checkpoint.fns, checkpoint.params, checkpoint.config, checkpoint.meta, name)
-
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    """What rules and heads may borrow, made when called: ``embedding [V, D]``, ``output [V, D]``, ``codebook [V, C]``."""
-    return {}
+  def network(self, loaded: Network, name: str) -> Network:
+    """A loaded target or draft in the form for methods."""
+    return dataclasses.replace(loaded, name=name)
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """Prompts of ``B`` rows.
 
     Args:
-      captions: what people call the rows; by default the prompts say it.
+      captions: texts of the rows for display; the prompts by default.
     Raises:
       ValueError: naming the first prompt that cannot be encoded.
     """
     raise NotImplementedError
 
   def release(self) -> None:
-    """Frees what only `encode` needs, where that is large; `encode` reads it again."""
+    """Frees large weights of `encode`, which loads them again at the next call."""
 
   def prepare(self, keys: Key, condition: PyTree) -> PyTree:
-    """The condition that a decode starts from, made inside the compiled program.
+    """The initial condition of a decode, inside the compiled program.
 
     Args:
       keys: ``[B]`` row keys of the decode; only streams that no decode uses may be consumed.
@@ -219,13 +196,13 @@ class Host:
   def finish(
     self, result: DecodeResult, condition: PyTree, keys: Key, params: SpecParams, sampling: AnySampling
   ) -> DecodeResult:
-    """The result as `decode` takes it, made inside the compiled program.
+    """Converts a result for `decode`, inside the compiled program.
 
     Args:
       result: of the decode, in generation order.
       condition: as `prepare` returned it.
       keys: ``[B]`` row keys of the decode; only streams that no decode uses may be consumed.
-      params: those of the decode.
+      params: parameters of the decode.
     """
     del condition, keys, params, sampling
     return result
@@ -238,37 +215,37 @@ class Host:
     condition: PyTree | None = None,
     sampling: AnySampling | None = None,
   ) -> np.ndarray | list[str]:
-    """What tokens become.
+    """Images or texts of tokens.
 
     Args:
       tokens: ``[B, N]`` int32 or ``[B, N, C]`` float32, as `finish` returned them.
-      lengths: ``[B]`` int32, tokens that count; all by default.
-      condition: as `encode` returned it; texts begin with it.
-      sampling: the settings of the decode, where they matter.
+      lengths: ``[B]`` int32, valid tokens of each row; all by default.
+      condition: as `encode` returned it; the beginning of texts.
+      sampling: the settings of the decode, if the result depends on them.
     Returns:
       Images ``[B, H, W, 3]`` uint8, or ``B`` texts.
     """
     raise NotImplementedError
 
-  def families(self, family: str | None) -> tuple[str, ...]:
-    """The families of networks that a method means which drafts with ``family`` (`Method.draft_family`)."""
-    if family is None:
+  def family_names(self, draft_family: str | None) -> tuple[str, ...]:
+    """Names of the families of drafts for this `Method.draft_family`."""
+    if draft_family is None:
       return ()
-    return self.draft_families if family == SAME_FAMILY else (family,)
+    return self.draft_families if draft_family == SAME_FAMILY else (draft_family,)
 
-  def check_fit(self, draft: Checkpoint, family: str | None) -> None:
-    """Refuses a network that cannot draft for the target.
+  def check_fit(self, draft: Network, draft_family: str | None) -> None:
+    """Checks that a network can draft for the target.
 
     Args:
-      family: what a method drafts with: `SAME_FAMILY`, or a name of the registry.
+      draft_family: a method's family of drafts: `SAME_FAMILY`, or a name in the registry.
     Raises:
-      ValueError: naming the draft and what does not fit.
+      ValueError: naming the draft and the mismatch.
     """
-    wanted = self.families(family)
-    if draft.family not in wanted:
+    wanted = self.family_names(draft_family)
+    if draft.family_name not in wanted:
       names = " or ".join(wanted)
-      raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family}")
-    head_of = registry.FAMILIES[draft.family].head_of
+      raise ValueError(f"Must have a checkpoint of the family {names} as draft, {draft.path} holds a {draft.family_name}")
+    head_of = registry.FAMILIES[draft.family_name].head_of
     if head_of is None:
       for name in self.fit_fields:
         check_equal(draft, name, getattr(draft.config, name, None), getattr(self.target.config, name))
@@ -282,30 +259,39 @@ class Host:
         check_equal(draft, name, getattr(draft.config, name), getattr(fitting, name))
 
   def check_length(self, network: Network, condition: PyTree, max_len: int) -> list[str]:
-    """Warnings about rows that are longer than a target or draft is meant for.
+    """Warnings about rows longer than a network's training length.
 
     Args:
       condition: as `encode` returned it.
     Raises:
-      ValueError: if there is nothing that ``max_len`` tokens could become.
+      ValueError: if ``max_len`` tokens cannot be decoded.
     """
     del condition
-    if self.num_tokens is not None and max_len > self.num_tokens:
-      raise ValueError(f"Must have at most the {self.num_tokens} tokens of an {self.noun}, we instead got {max_len}")
+    num_tokens = self.space.num_tokens
+    if num_tokens is not None and max_len > num_tokens:
+      raise ValueError(f"Must have at most the {num_tokens} tokens of an {self.noun}, we instead got {max_len}")
     return []
 
 
-def check_equal(draft: Checkpoint, name: str, theirs: Any, ours: Any) -> None:
-  """Raises a ValueError if a field of a draft is not what its target needs."""
+def check_equal(draft: Network, name: str, theirs: Any, ours: Any) -> None:
+  """Raises a ValueError if a draft's field differs from its target's."""
   if theirs != ours:
     raise ValueError(f"The draft {draft.path} does not fit the target: {name} {theirs} instead of {ours}")
+
+
+def check_whole(tokens: HostArray, lengths: HostArray | None, num_tokens: int) -> None:
+  """Raises a ValueError for ``tokens [B, N, ...]``, of which ``lengths [B]`` are valid, with fewer or more than
+  ``num_tokens``."""
+  found = tokens.shape[1] if lengths is None else min(tokens.shape[1], int(np.min(lengths)))
+  if found < num_tokens or tokens.shape[1] != num_tokens:
+    raise ValueError(f"Must have all {num_tokens} tokens of an image, we instead got {found}")
 
 
 def check_captions(captions: Sequence[str] | None, default: list[str], of: str) -> list[str]:
   """The captions of ``len(default)`` rows, or the default ones.
 
   Raises:
-    ValueError: for another number of captions, or one that no file could hold.
+    ValueError: for another number of captions, or one that is not valid UTF-8.
   """
   if captions is None:
     return default
@@ -316,11 +302,11 @@ def check_captions(captions: Sequence[str] | None, default: list[str], of: str) 
 
 
 def check_texts(texts: Any, noun: str) -> list[str]:
-  """A list of the texts of a list, an array or an iterator; one string is a list of one.
+  """A list of texts, from a string, a list, an array or an iterator.
 
   Raises:
-    ValueError: if there is none, or for the first that is no text or that no file could hold, such as bytes of a
-      terminal that are no UTF-8.
+    ValueError: if there is none, or for the first that is not a string or not valid UTF-8, such as undecodable bytes of a
+      terminal.
   """
   if isinstance(texts, str):
     texts = [texts]

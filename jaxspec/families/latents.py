@@ -1,18 +1,18 @@
-"""What hosts of continuous latents share: their autoencoder, and the scale of its latents."""
+"""The autoencoder of families of continuous latents, and the scale of its latents."""
 
 from __future__ import annotations
 
 import math
 
-from jaxspec.families.family import HostParts
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.core.network import Network
+from jaxspec.families.family import FamilyParts
 
 
-def latent_scale(parts: HostParts, default: float) -> float:
-  """What the autoencoder's latents were multiplied by.
+def latent_scale(parts: FamilyParts, default: float) -> float:
+  """The factor on the autoencoder's latents.
 
   Raises:
-    ValueError: for anything but a positive number.
+    ValueError: unless it is a positive number.
   """
   scale = parts.value("latent_scale", default)
   is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
@@ -21,10 +21,10 @@ def latent_scale(parts: HostParts, default: float) -> float:
   return float(scale)
 
 
-def check_autoencoder(target: Checkpoint, vae: Checkpoint, part: str) -> None:
-  """Raises a ValueError for a ``part`` that is no autoencoder, or has other latents than the target."""
-  if vae.family != "kl_vae":
-    raise ValueError(f"Must have a kl_vae as {part} of {target.path}, {vae.path} holds a {vae.family}")
+def check_autoencoder(target: Network, vae: Network, part: str) -> None:
+  """Raises a ValueError unless ``part`` is an autoencoder with the target's latents."""
+  if vae.family_name != "kl_vae":
+    raise ValueError(f"Must have a kl_vae as {part} of {target.path}, {vae.path} holds a {vae.family_name}")
   ours, theirs = target.config.latent_channels, vae.config.latent_channels
   if ours != theirs:
     raise ValueError(f"The {part} {vae.path} does not fit the target: latent_channels {theirs} instead of {ours}")

@@ -1,4 +1,4 @@
-"""Hosts of maps: images of classes, drawn scale by scale (VAR)."""
+"""Families of scales: images of classes, drawn from coarse to fine (VAR)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import numpy as np
 
 from jaxspec.core.network import Network
 from jaxspec.core.token_kinds import SCALES
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.families.family import Encoded, Family, FamilyParts
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
 from jaxspec.sampling.scale_network import ScaleNetwork, ScaleWeights
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ScaleHost:
-  """The host of a network of scales.
+def make_family(target: Network, parts: FamilyParts) -> ScaleFamily:
+  """The family of a network of scales.
 
   Args:
     target: loaded checkpoint of the family ``var``.
@@ -32,66 +32,66 @@ def make_host(target: Checkpoint, parts: HostParts) -> ScaleHost:
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  return ScaleHost(target, parts.network("tokenizer"), class_names(target, parts))
+  return ScaleFamily(target, parts.network("tokenizer"), class_names(target, parts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ScaleHost(Host):
-  """Images of classes as maps of growing resolution; a token is a map.
+class ScaleFamily(Family):
+  """Images of classes as scales of growing resolution; a token is a scale.
 
   Attributes:
-    target: the network that draws maps.
-    tokenizer: what maps add up to, of the family ``var_vae``.
-    classes: names of the labels; () where classes are numbers.
+    target: the network that draws scales.
+    tokenizer: sums and decodes scales, of the family ``var_vae``.
+    classes: names of the labels; () for numbers.
   Raises:
     ValueError: for a tokenizer that does not fit the target.
   """
 
-  tokens = SCALES
   condition_type = ClassLabels
   fit_fields = ("sides", "vocab_size", "code_dim", "num_classes")
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
   classes: tuple[str, ...] = ()
 
   def __post_init__(self):
     where, config = self.tokenizer.path, self.tokenizer.config
-    if self.tokenizer.family != "var_vae":
-      raise ValueError(f"Must have a var_vae as tokenizer of {self.target.path}, {where} holds a {self.tokenizer.family}")
+    if (name := self.tokenizer.family_name) != "var_vae":
+      raise ValueError(f"Must have a var_vae as tokenizer of {self.target.path}, {where} holds a {name}")
     for theirs, ours in (("sides", "sides"), ("codebook_size", "vocab_size"), ("codebook_dim", "code_dim")):
       found, wanted = getattr(config, theirs), getattr(self.target.config, ours)
       if found != wanted:
         raise ValueError(f"The tokenizer {where} does not fit the target: {theirs} {found} instead of {wanted}")
 
-  @property
-  def num_tokens(self) -> int:
-    """Scales of an image."""
-    return len(self.target.config.sides)
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config = self.target.config
+    return TokenSpace(SCALES, vocab_size=config.vocab_size, num_tokens=len(config.sides))
 
   def published_sampling(self) -> dict[str, Any]:
     """Settings of the authors' figures: cfg 1.5 (here 2.5), top-k 900, top-p 0.96."""
     return {"cfg_scale": 2.5, "top_k": 900, "top_p": 0.96}
 
   def matmul_precision(self, dtype: str) -> str:
-    """Products in float32 unless the networks are in bfloat16: a map is accepted by a ratio over all of its places."""
+    """Products in float32 unless the networks are in bfloat16: the acceptance ratio of a scale is a product over its
+    positions."""
     return dtype
 
-  def network(self, checkpoint: Checkpoint, name: str) -> Network:
-    """A target or draft with the tokenizer that both share."""
-    fns = ScaleNetwork(checkpoint.fns, self.tokenizer.fns)
-    weights = ScaleWeights(checkpoint.params, self.tokenizer.params)
-    return Network(fns, weights, checkpoint.config, checkpoint.meta, name)
+  def network(self, loaded: Network, name: str) -> Network:
+    """A loaded target or draft with their common tokenizer."""
+    fns = ScaleNetwork(loaded.fns, self.tokenizer.fns)
+    weights = ScaleWeights(loaded.params, self.tokenizer.params)
+    return dataclasses.replace(loaded, fns=fns, params=weights, name=name)
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """`ClassLabels` of class names or class numbers (`jaxspec.families.classes.encode_classes`)."""
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
-    """Images ``[B, S, S, 3]`` uint8 of maps ``[B, N, C]``; of the first maps alone, coarse ones.
+    """Images ``[B, S, S, 3]`` uint8 from scales ``[B, N, C]``; the first scales alone give coarse images.
 
     Args:
-      lengths: ``[B]``, maps that count; all by default.
+      lengths: ``[B]``, valid scales of each row; all by default.
     """
     del condition, sampling
     tokens = jnp.asarray(tokens)

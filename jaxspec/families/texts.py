@@ -1,46 +1,47 @@
-"""Hosts of language models: beginnings of texts, of different lengths, and what continues them up to an end token."""
+"""Families of language models: prompts of different lengths, and their continuations up to an end token."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
-from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.core.token_space import TokenSpace
+from jaxspec.core.types import HostArray
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
 from jaxspec.io.text import language_tokenizer
 from jaxspec.models import registry
 from jaxspec.models.conditions import Prompt
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> TextHost:
-  """The host of a language model, which has its ``tokenizer.json`` beside its weights; it has no other parts.
+def make_family(target: Network, parts: FamilyParts) -> TextFamily:
+  """The family of a language model with its ``tokenizer.json`` beside its weights; there are no other parts.
 
   Raises:
     ValueError: if the tokenizer is missing or has more tokens than the network.
   """
   del parts
-  return TextHost(target, language_tokenizer.load_tokenizer(target.path))
+  return TextFamily(target, language_tokenizer.load_tokenizer(target.folder))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class TextHost(Host):
+class TextFamily(Family):
   """Continuations of texts.
 
   Attributes:
     target: the network that draws ids.
-    tokenizer: of the ``tokenizers`` library.
+    tokenizer: a tokenizer of the ``tokenizers`` library.
   """
 
   condition_type = Prompt
   noun = "text"
   fit_fields = ("vocab_size",)
 
-  target: Checkpoint
+  target: Network
   tokenizer: Tokenizer
 
   def __post_init__(self):
@@ -53,15 +54,15 @@ class TextHost(Host):
 
   @property
   def draft_families(self) -> tuple[str, ...]:
-    """Every family of language models: a draft needs the same tokens, not the same layers."""
-    host = registry.FAMILIES[self.target.family].host
-    return tuple(name for name, family in registry.FAMILIES.items() if family.host == host)
+    """Every family of language models: a draft needs the same tokens, not the same architecture."""
+    maker = registry.FAMILIES[self.target.family_name].make_family
+    return tuple(name for name, spec in registry.FAMILIES.items() if spec.make_family == maker)
 
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
+  @functools.cached_property
+  def space(self) -> TokenSpace:
     params, names = self.target.params, ("embed_tokens", "wte")
-    embedding = next(params[name] for name in names if name in params)["weight"]
-    output = params["lm_head"]["weight"] if "lm_head" in params else embedding  # tied
-    return {"embedding": lambda: embedding, "output": lambda: output}
+    embedding = lambda: next(params[name] for name in names if name in params)["weight"]
+    return TokenSpace(vocab_size=self.target.config.vocab_size, embedding=embedding)
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
     """`Prompt` of texts, padded on the left.
@@ -74,7 +75,8 @@ class TextHost(Host):
     return Encoded(language_tokenizer.pad_left(rows), check_captions(captions, prompts, "texts"))
 
   def decode(self, tokens: HostArray, *, lengths=None, condition: Prompt | None = None, sampling=None) -> list[str]:
-    """Texts of ``tokens [B, N]``, the first ``lengths [B]`` of each row; with a condition the whole texts."""
+    """Texts of ``tokens [B, N]``, the first ``lengths [B]`` of each row; with a condition, the texts include their
+    prompts."""
     del sampling
     tokens = np.asarray(tokens)
     lengths = np.full(len(tokens), tokens.shape[1]) if lengths is None else np.asarray(lengths)
@@ -86,17 +88,17 @@ class TextHost(Host):
       texts.append(language_tokenizer.decode(self.tokenizer, ids))
     return texts
 
-  def check_fit(self, draft: Checkpoint, family: str) -> None:
-    super().check_fit(draft, family)
-    if (draft.path / language_tokenizer.TOKENIZER_FILE).is_file():
+  def check_fit(self, draft: Network, draft_family: str | None) -> None:
+    super().check_fit(draft, draft_family)
+    if draft.path is not None and (draft.path / language_tokenizer.TOKENIZER_FILE).is_file():
       if language_tokenizer.load_tokenizer(draft.path).get_vocab() != self.tokenizer.get_vocab():
         raise ValueError(f"The draft {draft.path} does not fit the target: its tokenizer has other tokens")
 
   def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
-    """Warnings about texts longer than those the network was trained on.
+    """Warnings about texts longer than those of training.
 
     Raises:
-      ValueError: if its learned positions end before the text does.
+      ValueError: if the text is longer than the learned positions.
     """
     longest, prompt_len = getattr(network.config, "max_positions", None), condition.longest
     if longest is None or prompt_len + max_len <= longest:  # a draft need not be a language model

@@ -1,8 +1,7 @@
-"""Hosts of ids that an image tokenizer turns into pixels: captions, class labels, and features of a text encoder.
+"""Families of discrete image tokens, from captions, class labels or features of a text encoder.
 
-LlamaGen's config says whether a network takes classes (``c2i``) or text (``t2i``). The prompts of text are captions where
-a text encoder and its vocabulary belong to the target, whole sentences where a T5 encoder does, and features that ran
-through an encoder elsewhere where neither does.
+A LlamaGen network takes classes (``c2i``) or text (``t2i``), by its config. Prompts of text are short captions with a small
+text encoder and its vocabulary, any text with a T5 encoder, and precomputed features without an encoder.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
+from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray
 from jaxspec.families.classes import class_names, encode_classes
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions, check_texts
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
 from jaxspec.families.t5_text import T5Text
 from jaxspec.families.text_features import read_captions, read_features
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import text_tokenizer
 from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import Caption, ClassLabels
@@ -36,36 +36,36 @@ VOCABULARY_FILE = "vocabulary.json"
 _PUBLISHED_SAMPLING = {"c2i": {"cfg_scale": 4.0, "top_k": 2000}, "t2i": {"cfg_scale": 7.5, "top_k": 1000}}
 
 
-def make_host(target: Checkpoint, parts: HostParts) -> ImageHost:
-  """The host of a LlamaGen network.
+def make_family(target: Network, parts: FamilyParts) -> ImageFamily:
+  """The family of a LlamaGen network.
 
   Args:
     target: loaded checkpoint of the family ``llamagen``.
     parts: ``tokenizer`` (always), for classes ``classes`` (their names; without them classes are numbers), and for captions
-      ``text`` (a T5 encoder with its tokenizer in its folder, or a small text encoder) and, of the small one, ``vocabulary``
-      (a file; by default ``vocabulary.json`` in its folder). Networks of a small world also say what they know: ``things``
-      (nouns, for people) and ``words`` (all of training).
+      ``text`` (a T5 encoder with its tokenizer in its folder, or a small text encoder) and, for the small one,
+      ``vocabulary`` (a file; by default ``vocabulary.json`` in its folder). Networks of a small world also have ``things``
+      (nouns, for display) and ``words`` (all words of training).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
   tokenizer = parts.network("tokenizer")
   if target.config.model_type == "c2i":
-    return LabelHost(target, tokenizer, class_names(target, parts))
+    return LabelFamily(target, tokenizer, class_names(target, parts))
   if parts.value("text") is None:
-    return FeatureHost(target, tokenizer)
-  if parts.family("text") == "t5":
-    # It is far larger than the small encoders: it has the dtype of the target, and no weights until it is used.
+    return FeatureFamily(target, tokenizer)
+  if parts.family_name("text") == "t5":
+    # Far larger than small encoders, so it has the target's dtype and loads its weights on demand.
     text = parts.network("text", dtype=jnp.dtype(target.config.dtype), weights=False)
-    return T5Host(target, tokenizer, text, T5Text(text))
+    return T5Family(target, tokenizer, text, T5Text(text))
   things, words = (_words(parts, name) for name in ("things", "words"))
   text = parts.network("text")
-  if text.family != "text_encoder":
-    raise ValueError(f"Must have a text_encoder or a t5 for captions, {text.path} holds a {text.family}")
-  file = text.path / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
-  return CaptionHost(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file), things, frozenset(words))
+  if text.family_name != "text_encoder":
+    raise ValueError(f"Must have a text_encoder or a t5 for captions, {text.path} holds a {text.family_name}")
+  file = text.folder / VOCABULARY_FILE if parts.value("vocabulary") is None else parts.file("vocabulary")
+  return CaptionFamily(target, tokenizer, text, text_tokenizer.load_text_tokenizer(file), things, frozenset(words))
 
 
-def _words(parts: HostParts, name: str) -> tuple[str, ...]:
+def _words(parts: FamilyParts, name: str) -> tuple[str, ...]:
   value = parts.value(name, ())
   if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
     raise ValueError(f"Must have a list of words as part {name!r} of {parts.owner}, we instead got {value!r}")
@@ -73,32 +73,35 @@ def _words(parts: HostParts, name: str) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ImageHost(Host):
-  """What the three kinds of prompts share.
+class ImageFamily(Family):
+  """Common base of the kinds of prompts.
 
   Attributes:
-    target: the network that draws ids.
+    target: the network that draws discrete tokens.
     tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
   """
 
-  target: Checkpoint
-  tokenizer: Checkpoint
+  target: Network
+  tokenizer: Network
 
   def __post_init__(self):
     tokenizer, needed = self.tokenizer, self.target.config.vocab_size
     if not isinstance(tokenizer.fns, TokenizerFns):
-      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family}")
+      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
     codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
     if codes < needed:
       raise ValueError(f"{self.target.path} draws from {needed} tokens but {tokenizer.path} has only {codes} codes")
 
-  @property
-  def num_tokens(self) -> int:
-    return self.target.config.num_tokens
-
-  @property
-  def grid(self) -> tuple[int, int]:
-    return (self.target.config.grid,) * 2
+  @functools.cached_property
+  def space(self) -> TokenSpace:
+    config, params = self.target.config, self.target.params
+    return TokenSpace(
+      vocab_size=config.vocab_size,
+      num_tokens=config.num_tokens,
+      grid=(config.grid, config.grid),
+      codebook=lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
+      embedding=lambda: params["tok_embeddings"]["weight"],
+    )
 
   @property
   def fit_fields(self) -> tuple[str, ...]:
@@ -108,14 +111,6 @@ class ImageHost(Host):
   def published_sampling(self) -> dict[str, Any]:
     return dict(_PUBLISHED_SAMPLING[self.target.config.model_type])
 
-  def shared_tables(self) -> dict[str, Callable[[], Array]]:
-    params = self.target.params
-    return {
-      "embedding": lambda: params["tok_embeddings"]["weight"],
-      "output": lambda: params["output"]["weight"],
-      "codebook": lambda: self.tokenizer.fns.codebook(self.tokenizer.params),
-    }
-
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
 
@@ -123,9 +118,7 @@ class ImageHost(Host):
       ValueError: if an image does not have all of its tokens.
     """
     del condition, sampling
-    short = tokens.shape[1] if lengths is None else int(np.min(lengths))
-    if tokens.shape[1] != self.num_tokens or short < self.num_tokens:
-      raise ValueError(f"Must have all {self.num_tokens} tokens of an image, we instead got {min(short, tokens.shape[1])}")
+    check_whole(tokens, lengths, self.target.config.num_tokens)
     return np.asarray(_pixels(self.tokenizer.params, tokens, decode_fn=self.tokenizer.fns.decode))
 
 
@@ -135,19 +128,19 @@ def _pixels(params, tokens: Array, *, decode_fn: Callable) -> Array:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CaptionHost(ImageHost):
-  """Images of short texts.
+class CaptionFamily(ImageFamily):
+  """Images from short texts.
 
   Attributes:
     text: the text encoder; ``vocabulary`` its word pieces (`jaxspec.io.text.text_tokenizer`).
-    things: what the networks can draw, for people; empty where nobody listed it.
+    things: nouns that the networks can draw, for display; empty if unknown.
     words: all words of training, normalized; empty for any.
   """
 
   condition_type = Caption
   sends_text = True
 
-  text: Checkpoint
+  text: Network
   vocabulary: Tokenizer
   things: tuple[str, ...] = ()
   words: frozenset[str] = frozenset()
@@ -155,8 +148,8 @@ class CaptionHost(ImageHost):
   def __post_init__(self):
     super().__post_init__()
     text, target = self.text, self.target.config
-    if text.family != "text_encoder":
-      raise ValueError(f"Must have a text_encoder for captions, {text.path} holds a {text.family}")
+    if text.family_name != "text_encoder":
+      raise ValueError(f"Must have a text_encoder for captions, {text.path} holds a {text.family_name}")
     if self.vocabulary.get_vocab_size() > text.config.vocab_size:
       raise ValueError(f"Corrupt {text.path}: its vocabulary is larger than its text encoder")
     if (text.config.max_tokens, text.config.caption_dim) != (target.prefix_len, target.caption_dim):
@@ -166,10 +159,10 @@ class CaptionHost(ImageHost):
       )
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Caption` of texts; too long ones lose their end, with a warning. Words that training did not have are named.
+    """`Caption` of texts; long ones are truncated, with a warning. Warnings also name words that are not in training.
 
     Raises:
-      ValueError: if a prompt has no word.
+      ValueError: if a prompt has no words.
     """
     prompts = check_texts(prompts, "prompt")
     limit = self.text.config.max_tokens
@@ -184,7 +177,7 @@ class CaptionHost(ImageHost):
     return Encoded(condition, check_captions(captions, prompts, "prompts"), warnings)
 
   def _unknown(self, prompts: Sequence[str]) -> list[str]:
-    """A warning for each prompt with words that training did not have; the last one also says what is known."""
+    """A warning for each prompt with words that are not in training; the last one also lists ``things``."""
     if not self.words:
       return []
     warnings = []
@@ -198,8 +191,8 @@ class CaptionHost(ImageHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class T5Host(ImageHost):
-  """Images of texts that a T5 encoder reads, as the released LlamaGen networks do.
+class T5Family(ImageFamily):
+  """Images from texts with a T5 encoder, as in the released LlamaGen networks.
 
   Attributes:
     text: the T5 encoder; ``encoder`` runs it.
@@ -207,7 +200,7 @@ class T5Host(ImageHost):
 
   condition_type = Caption
 
-  text: Checkpoint
+  text: Network
   encoder: T5Text
 
   def __post_init__(self):
@@ -220,7 +213,7 @@ class T5Host(ImageHost):
       )
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Caption` of texts; too long ones lose their end, with a warning."""
+    """`Caption` of texts; long ones are truncated, with a warning."""
     prompts = check_texts(prompts, "prompt")
     condition, warnings = self.encoder.encode(prompts, self.target.config.prefix_len)
     return Encoded(condition, check_captions(captions, prompts, "prompts"), warnings)
@@ -230,11 +223,11 @@ class T5Host(ImageHost):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class LabelHost(ImageHost):
-  """Images of classes.
+class LabelFamily(ImageFamily):
+  """Images from classes.
 
   Attributes:
-    classes: names of the labels; () where classes are numbers.
+    classes: names of the labels; () for numbers.
   """
 
   condition_type = ClassLabels
@@ -245,19 +238,19 @@ class LabelHost(ImageHost):
     """`ClassLabels` of class names or numbers.
 
     Raises:
-      ValueError: for the first that is no class.
+      ValueError: for the first invalid class.
     """
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class FeatureHost(ImageHost):
-  """Images of features that a text encoder (T5) made elsewhere."""
+class FeatureFamily(ImageFamily):
+  """Images from precomputed features of a text encoder (T5)."""
 
   condition_type = Caption
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
-    """`Caption` of a features file, or of a dict of arrays (`jaxspec.families.text_features.read_features`)."""
+    """`Caption` from a file of features, or from a dict of arrays (`jaxspec.families.text_features.read_features`)."""
     config = self.target.config
     if not isinstance(prompts, (str, os.PathLike, Mapping)):
       raise ValueError(

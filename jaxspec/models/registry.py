@@ -1,7 +1,7 @@
 """Families of networks by name: what a checkpoint's config says, how to build its functions, and what it generates.
 
-A new family is its model file and one line in `FAMILIES`. A family that generates also names its host: the function
-that makes a `jaxspec.families.family.Host` of a loaded target, which tells `jaxspec.load_pipeline` everything else.
+A new family is its model file and one line in `FAMILIES`. The spec of a family that generates also names the function that
+makes a `jaxspec.families.family.Family` of a loaded target, which tells `jaxspec.load_pipeline` everything else.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ from jaxspec.models.trunk import Trunk, declare
 from jaxspec.models.var.var import VARConfig, var_fns
 
 
-class Family(NamedTuple):
-  """One architecture.
+class FamilySpec(NamedTuple):
+  """What a name of a family stands for: how its networks are built.
 
   Attributes:
     config_class: its frozen config class.
     make_fns: binds a config to pure functions.
-    host: ``(target, parts) -> jaxspec.families.family.Host``, or ``"module:function"`` for one that is imported when it is
-      needed; None for a family that does not generate by itself. ``target`` is a `jaxspec.Checkpoint` of the family and
-      ``parts`` a `jaxspec.families.family.HostParts`.
-    head_of: for a draft that continues the features of its host: the config that fits a host's config.
+    make_family: ``(target, parts) -> jaxspec.families.family.Family``, or ``"module:function"`` for a function that is
+      imported when it is needed; None for networks that do not generate by themselves. ``target`` is a loaded
+      `jaxspec.Network` and ``parts`` a `jaxspec.families.family.FamilyParts`.
+    head_of: for a draft that continues the features of its target: the config that fits a target's config.
     trunk: what heads have to know about its networks; None where no head can be put on them.
   """
 
   config_class: type
   make_fns: Callable[[Any], Any]
-  host: str | Callable[[Any, Any], Any] | None = None
+  make_family: str | Callable[[Any, Any], Any] | None = None
   head_of: Callable[[Any], Any] | None = None
   trunk: Trunk | None = None
 
 
-_HOSTS = ("token_images", "texts", "continuous_images", "chameleon_images", "scale_images", "denoised_images")
-_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.families.{name}:make_host" for name in _HOSTS)
+_ROOMS = ("token_images", "texts", "continuous_images", "chameleon_images", "scale_images", "denoised_images")
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.families.{name}:make_family" for name in _ROOMS)
 
-FAMILIES: dict[str, Family] = {
-  "llamagen": Family(LlamaGenConfig, llamagen_fns, _IMAGES),
-  "eagle": Family(EagleConfig, eagle_fns, head_of=EagleConfig.of),
-  "inter_head": Family(InterHeadConfig, inter_head_fns),
-  "text_encoder": Family(TextEncoderConfig, text_encoder_fns),
-  "t5": Family(T5Config, t5_fns),
-  "llamagen_vq": Family(LlamaGenVQConfig, llamagen_vq_fns),
-  "patch_vq": Family(PatchVQConfig, patch_vq_fns),
-  "gpt_neo": Family(GPTNeoConfig, gpt_neo_fns, _TEXT),
-  "llama": Family(LlamaConfig, llama_fns, _TEXT),
-  "chameleon": Family(ChameleonConfig, chameleon_fns, _CHAMELEON),
-  "chameleon_vq": Family(ChameleonVQConfig, chameleon_vq_fns),
-  "mar": Family(MARConfig, mar_fns, _VECTORS),
-  "causal_tokens": Family(CausalTokensConfig, causal_token_fns, _VECTORS),
-  "dit": Family(DiTConfig, dit_fns, _STATES),
-  "kl_vae": Family(KLVAEConfig, kl_vae_fns),
-  "var": Family(VARConfig, var_fns, _MAPS),
-  "var_vae": Family(VARVAEConfig, var_vae_fns),
+FAMILIES: dict[str, FamilySpec] = {
+  "llamagen": FamilySpec(LlamaGenConfig, llamagen_fns, _IMAGES),
+  "eagle": FamilySpec(EagleConfig, eagle_fns, head_of=EagleConfig.of),
+  "inter_head": FamilySpec(InterHeadConfig, inter_head_fns),
+  "text_encoder": FamilySpec(TextEncoderConfig, text_encoder_fns),
+  "t5": FamilySpec(T5Config, t5_fns),
+  "llamagen_vq": FamilySpec(LlamaGenVQConfig, llamagen_vq_fns),
+  "patch_vq": FamilySpec(PatchVQConfig, patch_vq_fns),
+  "gpt_neo": FamilySpec(GPTNeoConfig, gpt_neo_fns, _TEXT),
+  "llama": FamilySpec(LlamaConfig, llama_fns, _TEXT),
+  "chameleon": FamilySpec(ChameleonConfig, chameleon_fns, _CHAMELEON),
+  "chameleon_vq": FamilySpec(ChameleonVQConfig, chameleon_vq_fns),
+  "mar": FamilySpec(MARConfig, mar_fns, _VECTORS),
+  "causal_tokens": FamilySpec(CausalTokensConfig, causal_token_fns, _VECTORS),
+  "dit": FamilySpec(DiTConfig, dit_fns, _STATES),
+  "kl_vae": FamilySpec(KLVAEConfig, kl_vae_fns),
+  "var": FamilySpec(VARConfig, var_fns, _MAPS),
+  "var_vae": FamilySpec(VARVAEConfig, var_vae_fns),
 }
 
 
-def register(name: str, family: Family) -> None:
+def register(name: str, spec: FamilySpec) -> None:
   """Adds a family of your own to `FAMILIES`; it stays for as long as the process runs.
 
   Raises:
@@ -85,17 +85,17 @@ def register(name: str, family: Family) -> None:
   """
   if name in FAMILIES:
     raise ValueError(f"Must have a new name for a family, we instead got {name!r}")
-  if taken := [known for known, other in FAMILIES.items() if other.config_class is family.config_class]:
-    raise ValueError(f"Must have a config class of its own for {name}, {family.config_class.__name__} is that of {taken[0]}")
-  FAMILIES[name] = family
-  if family.trunk is not None:
-    declare(name, family.config_class, family.trunk)
+  if taken := [known for known, other in FAMILIES.items() if other.config_class is spec.config_class]:
+    raise ValueError(f"Must have a config class of its own for {name}, {spec.config_class.__name__} is that of {taken[0]}")
+  FAMILIES[name] = spec
+  if spec.trunk is not None:
+    declare(name, spec.config_class, spec.trunk)
 
 
 @contextlib.contextmanager
-def registered(name: str, family: Family) -> Iterator[None]:
+def registered(name: str, spec: FamilySpec) -> Iterator[None]:
   """A family that is known inside a ``with`` block only, for tests."""
-  register(name, family)
+  register(name, spec)
   try:
     yield
   finally:
@@ -103,29 +103,29 @@ def registered(name: str, family: Family) -> Iterator[None]:
 
 
 def generating() -> tuple[str, ...]:
-  """Names of the families that have a host."""
-  return tuple(name for name, family in FAMILIES.items() if family.host is not None)
+  """Names of the families whose networks generate by themselves."""
+  return tuple(name for name, spec in FAMILIES.items() if spec.make_family is not None)
 
 
-def host_maker(name: str) -> Callable[[Any, Any], Any]:
-  """``(target, parts) -> Host`` of a family.
+def family_maker(name: str) -> Callable[[Any, Any], Any]:
+  """``(target, parts) -> Family`` of the family ``name``.
 
   Raises:
     ValueError: for a family that does not generate by itself.
   """
-  host = FAMILIES[name].host
-  if host is None:
+  maker = FAMILIES[name].make_family
+  if maker is None:
     raise ValueError(f"Must have a network that generates ({', '.join(generating())}), we instead got a {name}")
-  if isinstance(host, str):
-    module, _, function = host.partition(":")
+  if isinstance(maker, str):
+    module, _, function = maker.partition(":")
     return getattr(importlib.import_module(module), function)
-  return host
+  return maker
 
 
-def family_of(config: Any) -> str:
-  """Name of the family a config object belongs to."""
-  for name, family in FAMILIES.items():
-    if type(config) is family.config_class:
+def family_name(config: Any) -> str:
+  """Name of the family that a config object belongs to."""
+  for name, spec in FAMILIES.items():
+    if type(config) is spec.config_class:
       return name
   raise ValueError(f"Must have a config of a known family, we instead got {type(config).__name__}")
 

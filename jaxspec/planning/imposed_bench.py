@@ -1,4 +1,4 @@
-"""What a method gains over plain decoding at an imposed acceptance, measured on random weights of a published size."""
+"""Measured speed-up of a method over plain decoding at an imposed acceptance, with random weights of a published size."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class ImposedBench:
     random: the networks.
     batch: rows.
     sampling: settings of both decodes.
-    repeats: counted turns.
-    device: whose limits the floors are; see `jaxspec.planning.this_machine`.
+    repeats: timed repetitions.
+    device: the device whose limits give the floors; see `jaxspec.planning.this_machine`.
   """
 
   def __init__(self, random: RandomModel, batch: int, sampling: SamplingConfig, repeats: int, device: Slice):
@@ -49,7 +49,7 @@ class ImposedBench:
     return measure.seconds_of(lambda: self._decode(decoder)(jax.random.key(0)).tokens)
 
   def _floors(self, method: Method, acceptance: float | None = None) -> dict[str, float]:
-    """What a round must read and compute, and how long that takes at the device's limits."""
+    """Bytes and operations of a round, and their least times at the device's limits."""
     random, device = self._random, self._device.device
     plan = make_plan(
       random.model, self._device, batches=(self._batch,), method=method, sampling=self._sampling, draft=random.named_draft,
@@ -68,7 +68,7 @@ class ImposedBench:
     }
 
   def plain(self) -> dict[str, Any]:
-    """Plain decoding alone; floors are of a step."""
+    """Figures of plain decoding alone; floors are those of a step."""
     decoder, first_s = self._plain
     keys = iter(range(1, self._repeats + 2))
     call = lambda: self._decode(decoder)(jax.random.key(next(keys))).tokens
@@ -84,20 +84,20 @@ class ImposedBench:
     }
 
   def figures(self, method: Method, acceptance: float | RecordedAcceptance, *, lock_step: bool = False) -> dict[str, Any]:
-    """A method and plain decoding in turns.
+    """Figures of a method and plain decoding, in alternating runs.
 
     Args:
-      acceptance: a probability, or what was recorded of this method.
-      lock_step: measure a batch whose rows all wait for the one that accepts fewest, too.
+      acceptance: a probability, or a recording of this method.
+      lock_step: also measure a batch in which every row waits for the slowest one.
     Returns:
       ``over_plain`` (pairwise ratios of seconds), ``tokens_per_s``, ``tokens_per_call``, ``accepted_of_tested`` (of the
       drafts whose predecessors were accepted; None for trees, whose paths have any length), ``step_ms`` of plain decoding,
       ``round_ms`` of a bare round, ``read_bytes`` and ``operations`` of a round with their floors at the device's limits
-      (``floor_ms`` takes for each pass the larger one), ``break_even`` (the acceptance at which a bare round is worth its
-      plain steps; None if no acceptance is enough), ``loop_efficiency``, ``first_call_s``; with lock step
-      ``over_lock_step`` (pairwise ratios of seconds, else None).
+      (``floor_ms`` takes for each pass the larger one), ``break_even`` (the acceptance at which a bare round costs its plain
+      steps; None if there is none), ``loop_efficiency``, ``first_call_s``; with lock step ``over_lock_step`` (pairwise
+      ratios of seconds, else None).
     Raises:
-      ValueError: for recorded acceptance of another method or of shorter drafts.
+      ValueError: for a recording of another method or of shorter drafts.
     """
     recorded = isinstance(acceptance, RecordedAcceptance)
     if recorded:
@@ -133,11 +133,11 @@ class ImposedBench:
 
 
 def break_even(steps: float, drafts: int) -> float | None:
-  """The acceptance at which a round of ``drafts`` drafts in a row brings as many tokens as it costs plain steps.
+  """The acceptance at which a round of a chain of ``drafts`` drafts commits as many tokens as it costs plain steps.
 
   Args:
     steps: the cost of a round in plain steps.
   Returns:
-    0 where a round costs no more than a step, None where no acceptance is enough.
+    0 if a round costs no more than a step, None if there is no such acceptance.
   """
   return None if steps > drafts + 1 else acceptance_for(steps, drafts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from jaxspec.families.family import check_texts
-from jaxspec.families.token_images import FeatureHost
+from jaxspec.families.token_images import FeatureFamily
 from jaxspec.io import shipped
 from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import ClassLabels
@@ -28,25 +28,26 @@ class Asked(NamedTuple):
     """The shipped bundle that is meant where no networks are named; None is the default bundle."""
     return shipped.bundle_for(self.kind, method)
 
-  def for_host(self, host: Any) -> Any:
+  def for_family(self, family: Any) -> Any:
     """The prompts as `jaxspec.run.pipeline.Pipeline.encode` takes them.
 
     Raises:
       ValueError: if the networks draw from something else.
     """
-    where, names = host.target.path, getattr(host, "classes", ())
-    if host.condition_type is ClassLabels:
+    where, names = family.target.path, getattr(family, "classes", ())
+    if family.condition_type is ClassLabels:
       found = _numbers(self.prompts, names) if self.kind in ("class", "prompt") else []
       if self.kind == "class" or (found and (names or all(isinstance(label, int) for label in found))):
         return found
       raise ValueError(f"{where} draws classes: give --class {'NAME' if names else 'NUMBER'}")
     if self.kind == "class":
-      raise ValueError(f"{where} draws no classes: give {'--text' if host.noun == 'text' else 'prompts'} instead of --class")
-    if self.kind == "features" and not isinstance(host, FeatureHost):
-      kind = "continues texts: give --text" if host.noun == "text" else "reads prompts: give prompts"
+      flags = "--text" if family.noun == "text" else "prompts"
+      raise ValueError(f"{where} draws no classes: give {flags} instead of --class")
+    if self.kind == "features" and not isinstance(family, FeatureFamily):
+      kind = "continues texts: give --text" if family.noun == "text" else "reads prompts: give prompts"
       raise ValueError(f"{where} {kind} instead of --features")
-    if self.kind == "text" and host.noun != "text":
-      raise ValueError(f"{where} draws {host.noun}s: give prompts instead of --text")
+    if self.kind == "text" and family.noun != "text":
+      raise ValueError(f"{where} draws {family.noun}s: give prompts instead of --text")
     return self.prompts
 
 

@@ -1,4 +1,4 @@
-"""Decodes by a chain against plain ones, and the passes over several tokens that they are made of."""
+"""Decodes by a chain against plain decoding, and the time of their passes over several tokens."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ from jaxspec.run.run import prepare
 from jaxspec.sampling import SamplingConfig
 
 NUM_PROMPTS = 4  # by default
-# Forward passes (or rounds) inside one timed program, so that its dispatch does not count.
+# Forward passes (or rounds) inside one timed program, so that dispatch is not part of the time.
 _INNER = 32
 _BLOCKS = (1, 2, 4, 8, 16)
 
 
 def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
-  """A draft of the pipeline, and the exact method that samples chains with its family.
+  """A draft of the pipeline, and the exact chain method for its family.
 
   Args:
-    draft: its name; None is the default draft, else the first that such a method drafts with.
+    draft: its name; None is the default draft, else the first with such a method.
   Raises:
     ValueError: if there is none.
   """
-  if pipeline.host.tokens != DISCRETE:
+  if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.host.tokens}: "
+      f"Must have networks of discrete tokens to bench chains of, {pipeline.name} draws {pipeline.family.space.noun}: "
       "jaxspec generate --compare measures them"
     )
   families = {}
   for name, cls in METHODS.items():
     if issubclass(cls, ChainMethod) and cls.exact:
-      own = pipeline.host.draft_families if cls.draft_family == SAME_FAMILY else (cls.draft_family,)
+      own = pipeline.family.draft_families if cls.draft_family == SAME_FAMILY else (cls.draft_family,)
       families |= {family: name for family in own if family not in families}
   if draft is not None:
-    pipeline.drafts.checkpoint(draft)  # says so if there is none
-  found = {name: families[family] for name in pipeline.drafts if (family := pipeline.drafts.family(name)) in families}
+    pipeline.drafts.loaded(draft)  # says so if there is none
+  found = {name: families[family] for name in pipeline.drafts if (family := pipeline.drafts.family_name(name)) in families}
   first = draft or (pipeline.defaults.draft if pipeline.defaults.draft in found else next(iter(found), None))
   if first not in found:
-    kind = "none" if first is None else f"a {pipeline.drafts.family(first)} as {first}"
+    kind = "none" if first is None else f"a {pipeline.drafts.family_name(first)} as {first}"
     raise ValueError(f"Must have a draft of the family {' or '.join(families)} to measure, {pipeline.name} has {kind}")
   return first, found[first]
 
 
 def rows_of(condition: PyTree, num: int) -> PyTree:
-  """``num`` rows of a condition with leaves ``[B, ...]``, again from the first after the last."""
+  """``num`` rows of a condition with leaves ``[B, ...]``, repeated cyclically."""
   return jax.tree.map(lambda leaf: leaf[np.arange(num) % len(leaf)], condition)
 
 
 def _decode_of(job: Job, rows: int) -> Decode:
-  """The decode of a batch, compiled at its first call."""
+  """The decode of a batch, compiled at the first call."""
   condition, row = rows_of(job.condition, rows), np.arange(rows)
   batches_of = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
   prepared = functools.cache(lambda: prepare(job, batches_of(jax.random.key(0))))
@@ -74,7 +74,7 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
   assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of ids only
-  length = pipeline.host.default_length(sampling)
+  length = pipeline.family.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:
     fns, side = sampling.side(network)
@@ -87,14 +87,14 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
 
   target = calls(pipeline.target, _BLOCKS)
   seconds = measure.alternate({str(k): call for k, call in target.items()}, repeats)
-  result = {
+  result: dict[str, dict[str, Any]] = {
     "target_ms": {k: 1e3 * measure.Timing.of(v).median / _INNER for k, v in seconds.items()},
     "target_ratio": {k: measure.pairwise_ratio(v, seconds["1"])._asdict() for k, v in seconds.items()},
     "draft_ratio": {},
   }
   for name in pipeline.drafts:
-    if pipeline.drafts.family(name) not in pipeline.host.draft_families:  # reads features: its cost is that of a round
-      continue
+    if pipeline.drafts.family_name(name) not in pipeline.family.draft_families:
+      continue  # it reads features; its cost is measured by a round
     pair = {"target": target[1], "draft": calls(pipeline.drafts[name], (1,))[1]}
     seconds = measure.alternate(pair, repeats)
     result["draft_ratio"][name] = measure.pairwise_ratio(seconds["draft"], seconds["target"])._asdict()
@@ -102,12 +102,12 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
 
 
 def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
-  """Figures of a chain against plain decoding, the two taking turns.
+  """Figures of a chain against plain decoding, in turns.
 
   Args:
-    job: of a method that samples chains.
-    plain: of the same prompts.
-    rows: of the batch; prompts are taken again from the first after the last.
+    job: a job of a chain method.
+    plain: the job of plain decoding with the same prompts.
+    rows: rows of the batch; prompts repeat cyclically.
   """
   num_tokens, method, seed = job.max_len, job.method, job.seed or 0
   fast_decode, plain_decode = (_decode_of(one, rows) for one in (job, plain))

@@ -69,7 +69,7 @@ class Chosen(NamedTuple):
     """
     cls = get_method(self.method or pipeline.default_method)
     method = pipeline.method(cls.name, **self.for_method(cls))
-    sampling = pipeline.sampling(**self.for_sampling(pipeline.host.sampling_type))
+    sampling = pipeline.sampling(**self.for_sampling(pipeline.family.sampling_type))
     found = pipeline.job(prompts, method=method, sampling=sampling, max_len=max_len, seed=seed)
     found.warnings[:0] = self.unread(cls, type(sampling))
     return found

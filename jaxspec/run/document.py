@@ -1,4 +1,4 @@
-"""Everything about results as one JSON document: settings, versions, figures, and every row."""
+"""Results as one JSON document: settings, versions, figures, and every row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.io.checkpoints import Checkpoint
+from jaxspec.core.network import Network
 from jaxspec.run.figures import figures, speedup
 from jaxspec.run.generation import Generation, per_row
 from jaxspec.run.job import Job, draft_name
@@ -20,8 +20,8 @@ def document(runs: Sequence[Generation], files: Mapping[str, Any]) -> dict[str, 
   """Settings, versions, figures, and counters and tokens of every row.
 
   Args:
-    runs: of the same rows; settings are those of the first.
-    files: what was written, by name.
+    runs: results of the same rows; the first gives the settings.
+    files: written files, by name.
   """
   job, batches = runs[0].job, runs[0].batches
   by_method = {run.name: figures(run) for run in runs}
@@ -55,18 +55,18 @@ def _row(run: Generation, index: int) -> dict[str, Any]:
     is_map = np.issubdtype(tokens.dtype, np.integer)
     return row | ({"scales": [one[one >= 0].tolist() for one in np.asarray(tokens)]} if is_map else {})
   if run.texts is not None:
-    row |= {"text": run.texts[index], "ended": int(tokens[-1]) in (run.host.end_token or ())}
+    row |= {"text": run.texts[index], "ended": int(tokens[-1]) in (run.family.end_token or ())}
   return row | {"tokens": tokens.tolist()}
 
 
 def _networks(job: Job) -> dict[str, Any]:
-  """Where the networks come from."""
-  host, draft = job.pipeline.host, job.decoder.draft
-  parts = {name: str(part.path) for name, part in vars(host).items() if isinstance(part, Checkpoint)}
+  """Sources of the networks."""
+  family, draft = job.pipeline.family, job.decoder.draft
+  parts = {name: str(part.path) for name, part in vars(family).items() if isinstance(part, Network)}
   name = draft_name(job.method)
   path = name
   if draft is not None and name is not None and name in job.pipeline.drafts:
-    path = str(job.pipeline.drafts.checkpoint(name).path)
+    path = str(job.pipeline.drafts.loaded(name).path)
   return {"source": job.pipeline.name, **parts, "draft": path, "draft_guidance": draft is None or draft.is_guided}
 
 

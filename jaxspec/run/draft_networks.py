@@ -1,4 +1,4 @@
-"""The draft networks of a pipeline: named at once, loaded when they are first used."""
+"""The draft networks of a pipeline, loaded on first use."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxspec.core.network import Network
-from jaxspec.families.family import Host
+from jaxspec.families.family import Family
 from jaxspec.io import checkpoints
-from jaxspec.io.checkpoints import Checkpoint
 
 
 class Drafts(Mapping[str, Network]):
-  """Draft networks by name, in the order of their bundle; each is loaded when it is first read.
+  """Draft networks by name, in the order of their bundle; each is loaded on first access.
 
-  ``name in drafts``, iteration and ``len`` know names only and load nothing.
+  ``name in drafts``, iteration and ``len`` load nothing.
 
   Args:
-    host: that of the target.
-    sources: checkpoint folders, or loaded checkpoints.
-    dtype: compute dtype of those that are loaded here.
-    mesh: devices that each get a copy of those that are loaded here.
+    family: the target's family.
+    sources: checkpoint folders, or loaded networks.
+    dtype: compute dtype of drafts from folders.
+    mesh: devices for copies of drafts from folders.
   """
 
   def __init__(
     self,
-    host: Host,
-    sources: Mapping[str, str | os.PathLike | Checkpoint] = {},
+    family: Family,
+    sources: Mapping[str, str | os.PathLike[str] | Network] = {},
     *,
     dtype: str = "float32",
     mesh: Mesh | None = None,
   ):
-    self._host, self._sources, self._dtype, self._mesh = host, dict(sources), dtype, mesh
+    self._family, self._sources, self._dtype, self._mesh = family, dict(sources), dtype, mesh
     self._networks: dict[str, Network] = {}
 
   def __getitem__(self, name: str) -> Network:
     if name not in self:
       raise KeyError(name)
     if name not in self._networks:
-      self._networks[name] = self._host.network(self.checkpoint(name), name)
+      self._networks[name] = self._family.network(self.loaded(name), name)
     return self._networks[name]
 
   def __contains__(self, name: object) -> bool:
@@ -53,27 +52,27 @@ class Drafts(Mapping[str, Network]):
   def __len__(self) -> int:
     return len(self._sources)
 
-  def checkpoint(self, name: str) -> Checkpoint:
-    """The loaded checkpoint of a draft.
+  def loaded(self, name: str) -> Network:
+    """A draft in the form of its checkpoint.
 
     Raises:
       ValueError: for an unknown name or a damaged checkpoint.
     """
     source = self._source(name)
-    if not isinstance(source, Checkpoint):
+    if not isinstance(source, Network):
       source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
     return source
 
-  def family(self, name: str) -> str:
-    """The family of a draft, without loading its weights.
+  def family_name(self, name: str) -> str:
+    """The name of the family of a draft, without loading its weights.
 
     Raises:
       ValueError: for an unknown name or a damaged checkpoint.
     """
     source = self._source(name)
-    return source.family if isinstance(source, Checkpoint) else checkpoints.read_config(source)["family"]
+    return source.family_name if isinstance(source, Network) else checkpoints.read_config(source)["family"]
 
-  def _source(self, name: str) -> str | os.PathLike | Checkpoint:
+  def _source(self, name: str) -> str | os.PathLike[str] | Network:
     if name not in self:
       raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
     return self._sources[name]

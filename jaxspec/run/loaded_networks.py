@@ -1,11 +1,11 @@
-"""Loaded networks: which methods fit, which settings they were trained for, and the pure function of a decode."""
+"""Loaded networks: their methods, their default settings, and the pure function of a decode."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jaxspec.core.options import check_length, options_of, suggestion
 from jaxspec.core.precision import narrow, precision_context
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Array, PyTree
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions
 from jaxspec.io.bundle import Defaults
 from jaxspec.methods import METHODS, get_method, make_method
 from jaxspec.methods.method import DraftingMethod, Method
@@ -33,45 +33,45 @@ Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LoadedNetworks:
-  """Networks that generate together, and the settings that they were trained for.
+  """Networks that generate together, and their default settings.
 
   Attributes:
-    name: what messages call it.
-    host: what the target's family knows.
+    name: name in messages.
+    family: the target's family.
     target: the target network.
     drafts: draft networks by name.
-    defaults: what the networks were trained for.
+    defaults: the bundle's default settings.
     dtype: compute dtype of target and drafts.
-    matmul_precision: precision of products in every decode; None leaves it to jax.
-    parts: what the host was made of, for `alone`.
+    matmul_precision: precision of products in every decode; None: JAX's setting.
+    parts: inputs of the family, for `alone`.
     mesh: devices that share every decode (`jaxspec.core.mesh`); None is one device.
     programs: compiled decodes.
   """
 
   name: str
-  host: Host
+  family: Family
   target: Network
   drafts: Drafts
   defaults: Defaults = Defaults()
   dtype: str = "float32"
   matmul_precision: str | None = None
-  parts: HostParts | None = None
+  parts: FamilyParts | None = None
   mesh: Mesh | None = None
   programs: Programs = dataclasses.field(default_factory=Programs, init=False, repr=False)
   _decoders: Programs = dataclasses.field(default_factory=Programs, init=False, repr=False)
 
   def __repr__(self) -> str:
     drafts = f", drafts {', '.join(self.drafts)}" if self.drafts else ""
-    what = f"{self.host.noun}s from {type(self.host).__name__}{drafts}; method {self.default_method}"
+    what = f"{self.family.noun}s from {type(self.family).__name__}{drafts}; method {self.default_method}"
     return f"<{type(self).__name__} {self.name}: {what}>"
 
   def methods(self) -> list[str]:
-    """Names of the methods that these networks can decode by, as far as kinds of tokens and families of drafts tell."""
+    """Names of the methods for these networks, by kinds of tokens and families of drafts."""
     return [name for name, cls in METHODS.items() if self._can_draft(cls)]
 
   @functools.cached_property
   def default_method(self) -> str:
-    """The bundle's default; else the first method whose draft network is there; else plain decoding."""
+    """The bundle's default; else the first method with a draft network; else plain decoding."""
     if self.defaults.method is not None:
       return self.defaults.method
     drafting = [name for name in self.methods() if self.drafts_of(METHODS[name])]
@@ -79,10 +79,10 @@ class LoadedNetworks:
     return next(iter(of_default + drafting), "ar")
 
   def default_draft(self, method: type[Method] | Method) -> str:
-    """Name of the draft that a method uses where nobody names one.
+    """Name of a method's default draft.
 
-    It is the bundle's default draft for the bundle's default method, else the first of the family that the method drafts
-    with. Where there are no draft networks, it is the draft that needs none (`Method.free_draft`).
+    It is the bundle's default draft for the bundle's default method, else the first of the method's family of drafts, else
+    the draft without a network (`Method.free_draft`).
 
     Raises:
       ValueError: if there is no such draft.
@@ -106,11 +106,11 @@ class LoadedNetworks:
     """A method with the bundle's default options, its draft by name.
 
     Args:
-      method: a name; None is the default. A `Method` keeps its own options, the bundle's are not read.
-      options: go over the defaults; ``draft`` is the name of a draft, or a `Network` of your own.
+      method: a name; None is the default. A `Method` keeps its own options; the bundle's do not apply.
+      options: override the defaults; ``draft`` is the name of a draft, or a `Network`.
     Raises:
-      ValueError: for an unknown method or option, an option out of range, a method for another kind of tokens, or a draft
-        that is not there.
+      ValueError: for an unknown method or option, an option out of range, a method for another kind of tokens, or an unknown
+        draft.
     """
     draft = options.pop("draft", None)
     made = self.without_draft(method, **options)
@@ -125,7 +125,7 @@ class LoadedNetworks:
     return made if made.draft is draft else dataclasses.replace(made, draft=draft)
 
   def without_draft(self, method: Method | str | None = None, **options: Any) -> Method:
-    """A method with its options as `method` has them, where nobody drafts or drafts are elsewhere.
+    """A method with its options, see `method`, for decodes without a draft or with a remote one.
 
     Raises:
       ValueError: for an unknown method or option, an option out of range, or a method for another kind of tokens.
@@ -142,22 +142,22 @@ class LoadedNetworks:
       cls = get_method(method or self.default_method)
       declared = options_of(cls)
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
-    if not made.fits(self.host.tokens):
-      raise ValueError(f"Must have a method for tokens that are {self.host.tokens}, we instead got {made.name}")
+    if not made.fits(self.family.space.kind):
+      raise ValueError(f"Must have a method that draws {self.family.space.noun}, we instead got {made.name}")
     return made
 
   def sampling(self, **overrides: Any) -> AnySampling:
-    """The settings that all methods share: ``overrides``, over what the networks were trained for.
+    """The sampling settings: ``overrides``, and the bundle's defaults for the rest.
 
     Raises:
       ValueError: for an unknown name or a value out of range.
     """
-    kind = self.host.sampling_type
+    kind = self.family.sampling_type
     if unknown := sorted(overrides.keys() - {field.name for field in dataclasses.fields(kind)}):
       known = ", ".join(options_of(kind))
       hint = suggestion(unknown[0], options_of(kind)) or ": options belong to the method"
       raise ValueError(f"Must have sampling settings in {known}, we instead got {unknown[0]}{hint}")
-    return kind(**self.host.resolve_sampling(self.defaults.sampling, overrides))
+    return kind(**self.family.resolve_sampling(self.defaults.sampling, overrides))
 
   def decoder(
     self,
@@ -167,28 +167,28 @@ class LoadedNetworks:
     audit: bool = False,
     **overrides: Any,
   ) -> Decoder:
-    """Everything that a decode needs but the condition and the key; equal arguments give the same object.
+    """All inputs of a decode except the condition and the key; equal arguments give the same object.
 
     Args:
       method: as for `method`.
-      sampling: whole settings; by default those of `sampling` with ``overrides``.
-      audit: report the exact distribution of every committed token beside it.
+      sampling: all settings; by default those of `sampling` with ``overrides``.
+      audit: report the exact distribution of every committed token.
     Raises:
       ValueError: if a setting is out of range, or the draft does not fit.
     """
     method = self.method(method)
     if sampling is None:
       sampling = self.sampling(**overrides)
-    elif not isinstance(sampling, self.host.sampling_type):
-      raise ValueError(f"Must have a {self.host.sampling_type.__name__} as sampling, we instead got {sampling!r}")
+    elif not isinstance(sampling, self.family.sampling_type):
+      raise ValueError(f"Must have a {self.family.sampling_type.__name__} as sampling, we instead got {sampling!r}")
     elif overrides:
       raise ValueError(f"Must have either sampling or single settings, we instead got both ({sorted(overrides)[0]})")
     key = (method, sampling, audit)
     return self._decoders.get(key, lambda: self._make_decoder(method, sampling, audit))
 
   def _make_decoder(self, method: Method, sampling: AnySampling, audit: bool) -> Decoder:
-    host, draft = self.host, None
-    num_tokens = host.row_tokens(sampling)
+    family, draft = self.family, None
+    num_tokens = family.row_tokens(sampling)
     if num_tokens is not None:
       method.check_length(num_tokens)
     if isinstance(method, DraftingMethod):
@@ -196,54 +196,47 @@ class LoadedNetworks:
       if draft == method.free_draft:
         draft = None
       elif isinstance(draft, str):
-        host.check_fit(self.drafts.checkpoint(draft), method.draft_family)
+        family.check_fit(self.drafts.loaded(draft), method.draft_family)
         draft = self.drafts[draft]
-    tables = host.shared_tables()
     return Decoder(
       target=self.target,
       method=method,
       draft=draft,
       sampling=sampling,
-      vocab_size=host.vocab_size,
-      num_tokens=num_tokens,
-      grid=host.grid,
-      codebook=tables.get("codebook"),
-      embedding=tables.get("embedding"),
-      legal=host.legal,
-      unit_codes=host.unit_codes,
+      space=family.space,
       audit=audit,
       matmul_precision=self.matmul_precision,
     )
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
-    """Prompts as the target takes them.
+    """Prompts in the target's form.
 
     Args:
-      prompts: what `Host.encode` takes: texts, class names or numbers, features. A condition of the host's type passes
-        through, and so does what this returned before.
-      captions: what people call the rows.
+      prompts: as for `Family.encode`: texts, class names or numbers, features. A condition of the family's type and an
+        `Encoded` are returned unchanged.
+      captions: texts of the rows for display.
     Raises:
       ValueError: naming the first prompt that cannot be encoded.
     """
     if isinstance(prompts, Encoded):
       return prompts
-    if isinstance(prompts, self.host.condition_type):
+    if isinstance(prompts, self.family.condition_type):
       prompts = narrow(prompts)
       return Encoded(prompts, check_captions(captions, [f"row {row}" for row in range(prompts.batch_size)], "rows"))
     with precision_context():
-      return self.host.encode(prompts, captions)
+      return self.family.encode(prompts, captions)
 
   def warnings(self, decoder: Decoder, condition: PyTree, max_len: int | None = None) -> list[str]:
-    """What the user should know about a decode, one line each.
+    """Warnings about a decode for the user, one line each.
 
     Raises:
-      ValueError: if ``max_len`` tokens are more than there can be.
+      ValueError: if ``max_len`` is larger than the number of tokens of a row.
     """
     length, found = self.length(decoder, max_len), []
     draft = decoder.drafting
     for network in (decoder.target, draft):
       if network is not None:
-        found += self.host.check_length(network, condition, length)
+        found += self.family.check_length(network, condition, length)
     trained_at = None if draft is None else draft.meta.get("distilled_at_cfg")
     if draft is not None and trained_at is not None and trained_at != decoder.sampling.cfg_scale:
       found.append(
@@ -264,33 +257,33 @@ class LoadedNetworks:
       ValueError: for a target without weights.
     """
     self.check_weights()
-    length, host, sampling = self.length(decoder, max_len), self.host, decoder.sampling
-    inner = decoder.decode_fn(max_len=length, end_token=host.end_token if ends else None)
+    length, family, sampling = self.length(decoder, max_len), self.family, decoder.sampling
+    inner = decoder.decode_fn(max_len=length, end_token=family.end_token if ends else None)
 
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
       keys = rng.of_key_data(key_data)
-      condition = host.prepare(keys, condition)
+      condition = family.prepare(keys, condition)
       result = inner(params, key_data, condition)
-      return host.finish(result, condition, keys, params, sampling)
+      return family.finish(result, condition, keys, params, sampling)
 
     return decode if self.mesh is None else meshes.over_rows(decode, self.mesh)
 
   def static_key(self, decoder: Decoder, max_len: int | None = None, *, ends: bool = True) -> Hashable:
-    """Everything that is static in the program of `decode_fn`: decoders that differ in traced numbers share it."""
+    """All static values of the program of `decode_fn`; decoders that differ in traced numbers share a key."""
     parts = decoder.parts
-    # What a host's own `finish` reads of the settings is static.
-    of_finish = None if type(self.host).finish is Host.finish else decoder.sampling
+    # Settings for a family's own `finish` are static.
+    of_finish = None if type(self.family).finish is Family.finish else decoder.sampling
     statics = parts.drafter, parts.verifier, parts.target_prefix, parts.decode
     return (*statics, of_finish, self.length(decoder, max_len), ends)
 
   def check_weights(self) -> None:
-    """Raises a ValueError for a target whose weights were not loaded."""
+    """Raises a ValueError for a target without weights."""
     if not self.target.has_weights:
       raise ValueError(f"Must have the target's weights to decode here, {self.name} was loaded without them")
 
   @contextlib.contextmanager
-  def context(self) -> Iterator[None]:
-    """The context in which this pipeline's decodes are compiled and run: precision of products, and the mesh."""
+  def context(self) -> Generator[None, None, None]:
+    """The context to compile and run this pipeline's decodes: precision of products, and the mesh."""
     with contextlib.ExitStack() as stack:
       stack.enter_context(precision_context(self.matmul_precision))
       if self.mesh is not None:
@@ -298,7 +291,7 @@ class LoadedNetworks:
       yield
 
   def place(self, rows: PyTree) -> PyTree:
-    """Inputs ``[B, ...]`` of a decode, on the devices where they belong.
+    """Inputs ``[B, ...]`` of a decode, on their devices.
 
     Raises:
       ValueError: if the mesh does not divide the rows.
@@ -306,18 +299,18 @@ class LoadedNetworks:
     return rows if self.mesh is None else meshes.rows(rows, self.mesh)
 
   def length(self, decoder: Decoder, max_len: int | None) -> int:
-    """Tokens of a row at most; a ValueError for a length that is not positive."""
-    return self.host.default_length(decoder.sampling) if max_len is None else check_length(max_len)
+    """Largest number of tokens of a row; a ValueError for a length that is not positive."""
+    return self.family.default_length(decoder.sampling) if max_len is None else check_length(max_len)
 
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
-    return self.host.families(method.draft_family)
+    return self.family.family_names(method.draft_family)
 
   def drafts_of(self, method: type[Method] | Method) -> list[str]:
-    """Names of the drafts that a method can use, as far as their families tell."""
+    """Names of the drafts for a method, by their families."""
     families = self._families(method)
-    return [name for name in self.drafts if self.drafts.family(name) in families]
+    return [name for name in self.drafts if self.drafts.family_name(name) in families]
 
   def _can_draft(self, method: type[Method]) -> bool:
     needs_network = method.draft_family is not None and method.free_draft is None
-    return method.fits(self.host.tokens) and (not needs_network or bool(self.drafts_of(method)))
+    return method.fits(self.family.space.kind) and (not needs_network or bool(self.drafts_of(method)))
 

@@ -1,4 +1,4 @@
-"""A pipeline from files: a bundle or folders of networks are read, checked and joined; drafts wait until they are used."""
+"""A pipeline from files: a bundle or folders of networks are read, checked and joined; drafts are loaded on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxspec.core import mesh as meshes
 from jaxspec.core import precision
 from jaxspec.core.options import options_of
 from jaxspec.core.platform import platform
-from jaxspec.families.family import Host, HostParts
+from jaxspec.families.family import Family, FamilyParts
 from jaxspec.io import checkpoints, shipped
 from jaxspec.io.bundle import BUNDLE_FILE, Bundle, read_bundle
 from jaxspec.methods import METHODS, get_method
@@ -27,39 +27,39 @@ DTYPES = ("float32", "bfloat16")
 
 
 def load_pipeline(
-  path: str | os.PathLike | Bundle | None = None,
+  path: str | os.PathLike[str] | Bundle | None = None,
   *,
-  draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
-  drafts: Mapping[str, str | os.PathLike] | None = None,
+  draft: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+  drafts: Mapping[str, str | os.PathLike[str]] | None = None,
   dtype: str = "float32",
   matmul_precision: str | None = None,
   target_weights: bool = True,
   mesh: str | Mesh | None = None,
   **parts: Any,
 ) -> Pipeline:
-  """Loads networks that generate together; drafts are loaded when they are first used.
+  """Loads networks that generate together; drafts are loaded on first use.
 
   Args:
     path: the name of a shipped bundle (`jaxspec.io.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
-      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the
-      default bundle.
-    draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
-    drafts: the same by name.
-    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as NumPy has it; other encoders
-      and decoders stay in float32.
-    matmul_precision: precision of products in every decode, one of `jaxspec.core.precision.PRECISIONS`. None is what
-      JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``), else what suits this machine (`Host.matmul_precision`).
-    target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
+      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder in ``JAXSPEC_CHECKPOINT``, else the default
+      bundle.
+    draft: folders of additional drafts, named after their folders; the first becomes the default.
+    drafts: additional drafts by name.
+    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as a NumPy dtype; other encoders and
+      decoders stay in float32.
+    matmul_precision: precision of products in every decode, one of `jaxspec.core.precision.PRECISIONS`. None is JAX's
+      setting (``JAX_DEFAULT_MATMUL_PRECISION``), else the preferred one on this machine (`Family.matmul_precision`).
+    target_weights: False omits the target's weights, for decodes over a cloud; the pipeline cannot decode alone.
     mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
-      over ``model``; drafts are copied. Every process of several must make the same calls.
-    parts: what the host needs and no bundle says: ``tokenizer`` and ``text`` (of released networks a T5 encoder) for
+      over ``model``; drafts are copied. With several processes, all must make the same calls.
+    parts: inputs of the family without a bundle: ``tokenizer`` and ``text`` (a T5 encoder for released networks) for
       LlamaGen, ``vae``, ``classes`` and ``latent_scale`` for MAR, by folder, file or value.
   Raises:
-    ValueError: one line naming the file and what is wrong with it, or the part that is missing or does not fit.
+    ValueError: one line that names the corrupt file, or the part that is missing or does not fit.
 
   Example:
     >>> pipe = load_pipeline("digits32-causal")
-    >>> pipe.host.noun, pipe.default_method, list(pipe.drafts)
+    >>> pipe.family.noun, pipe.default_method, list(pipe.drafts)
     ('image', 'cspd', ['small'])
   """
   dtype = _name(dtype)
@@ -67,53 +67,53 @@ def load_pipeline(
     raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
   if matmul_precision not in (None, *precision.PRECISIONS):
     raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
-  platform()  # a backend that cannot start is said before files are read
+  platform()  # backend errors are raised before files are read
   mesh = None if mesh is None else meshes.make_mesh(mesh)
   is_read = isinstance(path, Bundle)
   bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
   folder = bundle.target_folder()
-  family = checkpoints.read_config(folder)["family"]
-  if family in registry.FAMILIES and family not in registry.generating():
-    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {family}")
-  checkpoint = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
+  name = checkpoints.read_config(folder)["family"]
+  if name in registry.FAMILIES and name not in registry.generating():
+    raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {name}")
+  loaded = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
   absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
   given = {name: absolute(value) for name, value in parts.items() if value is not None}
-  host_parts = HostParts(bundle.path, {**bundle.parts, **given})
-  host = registry.host_maker(family)(checkpoint, host_parts)
-  host_parts.check_all_read()
-  _check_defaults(bundle, host)
+  family_parts = FamilyParts(bundle.path, {**bundle.parts, **given})
+  family = registry.family_maker(name)(loaded, family_parts)
+  family_parts.check_all_read()
+  _check_defaults(bundle, family)
   defaults = bundle.defaults
-  if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
-    defaults = dataclasses.replace(defaults, sampling=host.published_sampling())
-  loaded = Drafts(host, sources, dtype=dtype, mesh=mesh)
+  if not defaults.sampling:  # without defaults: a folder of converted networks, or a bundle without them
+    defaults = dataclasses.replace(defaults, sampling=family.published_sampling())
+  networks = Drafts(family, sources, dtype=dtype, mesh=mesh)
   if brought:
-    check_families(host, {sources[name]: loaded.family(name) for name in brought})
-    first, method = brought[0], _method_with(defaults.method, host, loaded.family(brought[0]))
+    check_families(family, {sources[name]: networks.family_name(name) for name in brought})
+    first, method = brought[0], _method_with(defaults.method, family, networks.family_name(brought[0]))
     defaults = dataclasses.replace(defaults, draft=first, method=method)
-  precise = matmul_precision or precision.of_user() or host.matmul_precision(dtype)
-  target = host.network(checkpoint, "target")
-  return Pipeline(bundle.name, host, target, loaded, defaults, dtype, precise, host_parts, mesh)
+  precise = matmul_precision or precision.of_user() or family.matmul_precision(dtype)
+  target = family.network(loaded, "target")
+  return Pipeline(bundle.name, family, target, networks, defaults, dtype, precise, family_parts, mesh)
 
 
-def _check_defaults(bundle: Bundle, host: Host) -> None:
-  """Refuses defaults for another kind of tokens than the target's.
+def _check_defaults(bundle: Bundle, family: Family) -> None:
+  """Checks that defaults are for the target's kind of tokens.
 
   Raises:
-    ValueError: naming the file and the first of them.
+    ValueError: naming the file and the first mismatch.
   """
-  method, known, wrong = bundle.defaults.method, options_of(host.sampling_type), None
+  method, known, wrong = bundle.defaults.method, options_of(family.sampling_type), None
   if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
-    wrong = f"must have sampling settings of {host.tokens} ({', '.join(known)}), we instead got {unknown[0]}"
-  elif method is not None and not get_method(method).fits(host.tokens):
-    wrong = f"must have a default method for tokens that are {host.tokens}, we instead got {method}"
+    wrong = f"must have sampling settings of {family.space.noun} ({', '.join(known)}), we instead got {unknown[0]}"
+  elif method is not None and not get_method(method).fits(family.space.kind):
+    wrong = f"must have a default method that draws {family.space.noun}, we instead got {method}"
   if wrong is not None:
     raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
 
 def _name(dtype: Any) -> Any:
-  """The name of a dtype that is none of `DTYPES` by itself."""
-  if dtype is None:  # NumPy takes it as float64
+  """The name of a dtype that is not in `DTYPES`."""
+  if dtype is None:  # NumPy reads None as float64
     return dtype
   try:
     return jnp.dtype(dtype).name
@@ -121,14 +121,16 @@ def _name(dtype: Any) -> Any:
     return dtype
 
 
-def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
-  """Folders of all drafts by name, and the names of those that are no part of the bundle."""
+def _draft_sources(
+  bundle: Bundle, draft: Any, drafts: Any
+) -> tuple[dict[str, Path], list[str]]:
+  """Folders of all drafts by name, and the names of additional ones."""
   if drafts is not None and not isinstance(drafts, Mapping):
     raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")
   draft = [] if draft is None else list(draft) if isinstance(draft, Iterable) and not isinstance(draft, str) else [draft]
   given = [(checkpoints.check_path(folder, "draft").resolve().name, Path(folder)) for folder in draft]
   given += [(name, checkpoints.check_path(folder, "draft")) for name, folder in (drafts or {}).items()]
-  # Those that were given come first: they draft by every method that they fit.
+  # Additional drafts come first: they are the defaults of all methods that they fit.
   sources: dict[str, Path] = {}
   free = {cls.free_draft for cls in METHODS.values()}
   for name, folder in (*given, *((name, bundle.path / folder) for name, folder in bundle.drafts.items())):
@@ -140,20 +142,23 @@ def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list
   return sources, [name for name, _ in given]
 
 
-def check_families(host: Host, found: Mapping[Path, str]) -> None:
-  """Refuses networks, by their folders, that no method drafts with for this host.
+def check_families(family: Family, found: Mapping[Path, str]) -> None:
+  """Checks that every network is a draft of some method for the target's family.
+
+  Args:
+    found: folders of networks, and their family names.
 
   Raises:
-    ValueError: naming the first of them.
+    ValueError: naming the first other network.
   """
-  drafting = [cls for cls in METHODS.values() if cls.fits(host.tokens) and cls.draft_family is not None]
-  known = dict.fromkeys(family for cls in drafting for family in host.families(cls.draft_family))
-  for folder, family in found.items():
-    if family not in known:
-      raise ValueError(f"Must have a checkpoint of the family {' or '.join(known)} as draft, {folder} holds a {family}")
+  drafting = [cls for cls in METHODS.values() if cls.fits(family.space.kind) and cls.draft_family is not None]
+  known = dict.fromkeys(name for cls in drafting for name in family.family_names(cls.draft_family))
+  for folder, name in found.items():
+    if name not in known:
+      raise ValueError(f"Must have a checkpoint of the family {' or '.join(known)} as draft, {folder} holds a {name}")
 
 
-def _method_with(method: str | None, host: Host, family: str) -> str | None:
-  """The bundle's default method where a draft of this family goes with it, else None."""
-  fits = method is not None and family in host.families(get_method(method).draft_family)
+def _method_with(method: str | None, family: Family, name: str) -> str | None:
+  """The bundle's default method if it drafts with the family ``name``, else None."""
+  fits = method is not None and name in family.family_names(get_method(method).draft_family)
   return method if fits else None

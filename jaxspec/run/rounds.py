@@ -1,16 +1,18 @@
-"""A job round by round: each round is a call of its own, with a result after it."""
+"""A job round by round, with a result after each round."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator
+from typing import Any
 
 import jax
 
 from jaxspec.core import rng
-from jaxspec.core.state import DecodeResult
+from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.state import result as result_of
-from jaxspec.families.family import Host
+from jaxspec.core.types import Array, PyTree
+from jaxspec.families.family import Family
 from jaxspec.run.batches import Batches
 from jaxspec.run.job import Job
 from jaxspec.run.run import prepare
@@ -19,16 +21,16 @@ from jaxspec.run.run import prepare
 def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable[[], DecodeResult]], None, None]:
   """Decodes the first batch, with a result after the prefill and after every round.
 
-  Yields each result in generation order, and a call that gives it as the family finishes it, for `Host.decode`. Tokens that
-  are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The next round
-  reuses buffers: read what you need before you ask for it.
+  Yields each result in generation order, and a function that returns it after `Family.finish`, for `Family.decode`. Later
+  tokens are 0, with origin ``EMPTY``. A method without rounds yields one result. The next round reuses the buffers, so copy
+  values before it.
 
   Args:
     batches: rows with their keys (`Job.batches`); only the first batch is decoded.
   Raises:
     ValueError: for a target without weights.
   """
-  pipeline, parts, host = job.pipeline, job.decoder.parts, job.pipeline.host
+  pipeline, parts, family = job.pipeline, job.decoder.parts, job.pipeline.family
   pipeline.check_weights()
   key_data, condition = batches.key_data[0], batches.condition[0]
   keys = lambda: rng.of_key_data(key_data)
@@ -38,8 +40,8 @@ def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable
     return
   drafter, _ = parts.pair()
   with pipeline.context():
-    prepared = host.prepare(keys(), condition)
-    end_token = host.end_token if job.ends else None
+    prepared = family.prepare(keys(), condition)
+    end_token = family.end_token if job.ends else None
     sides = job.decoder.iterate(prepared, key=keys(), max_len=job.max_len, end_token=end_token)
     finish = _finish(job)
   while True:
@@ -52,17 +54,17 @@ def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable
 
 
 def _finish(job: Job) -> Callable[..., DecodeResult]:
-  """`Host.finish` of results outside of a program: ``(result, prepared condition, key data, params)``, compiled."""
-  host, sampling, pipeline = job.pipeline.host, job.sampling, job.pipeline
-  if type(host).finish is Host.finish:
+  """`Family.finish` of results outside of a program: ``(result, prepared condition, key data, params)``, compiled."""
+  family, sampling, pipeline = job.pipeline.family, job.sampling, job.pipeline
+  if type(family).finish is Family.finish:
     return lambda result, *inputs: result
 
-  def traced(result, condition, key_data, params):
-    return host.finish(result, condition, rng.of_key_data(key_data), params, sampling)
+  def traced(result: DecodeResult, condition: PyTree, key_data: Array, params: SpecParams) -> DecodeResult:
+    return family.finish(result, condition, rng.of_key_data(key_data), params, sampling)
 
   program = pipeline.programs.get(("finish", sampling), lambda: jax.jit(traced))
 
-  def finish(*inputs):
+  def finish(*inputs: Any) -> DecodeResult:
     with pipeline.context():
       return program(*inputs)
 

@@ -74,7 +74,7 @@ class Messages(NamedTuple):
 
 def has_messages(job: Job) -> bool:
   """Whether rounds of the job's method can be sent: it has messages, and tokens are ids."""
-  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.host.tokens == DISCRETE
+  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.family.space.kind == DISCRETE
 
 
 def wire_of(job: Job) -> Wire:
@@ -83,11 +83,11 @@ def wire_of(job: Job) -> Wire:
   Raises:
     ValueError: for a method without messages, or a rule that needs distributions that no message holds.
   """
-  method, vocab, width = job.method, job.pipeline.host.vocab_size, 0
+  method, vocab, width = job.method, job.pipeline.family.space.vocab_size, 0
   if not has_messages(job):
     raise ValueError(
-      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and tokens that are ids, we instead "
-      f"got {method.name} for {job.pipeline.host.tokens}"
+      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and discrete tokens, we instead "
+      f"got {method.name} for {job.pipeline.family.space.noun}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
     features = getattr(job.decoder.draft.config, "features", None)
@@ -103,7 +103,7 @@ def edge_settings(job: Job) -> dict[str, Any]:
   """
   parts, sampling = job.decoder.parts, job.sampling
   settings = dict(drafter=parts.drafter, wire=wire_of(job), max_len=job.max_len, target_prefix=parts.target_prefix)
-  settings |= dict(end_token=job.pipeline.host.end_token if job.ends else None)
+  settings |= dict(end_token=job.pipeline.family.end_token if job.ends else None)
   is_guided = sampling.is_guided and job.pipeline.target.is_guided
   return settings | dict(
     temperature=sampling.temperature, top_p=sampling.top_p, cfg_scale=sampling.cfg_scale if is_guided else 1.0
@@ -132,7 +132,7 @@ def cloud_of(job: Job) -> LocalCloud:
     read = lambda sent: jax.tree.map(lambda leaf: leaf[int(sent) :][:1], conditions)
     example = read("0")
   model, params = job.sampling.side(pipeline.target)
-  profile = ServedProfile(wire, dataclasses.replace(job.sampling.warp(), legal=pipeline.host.legal))
+  profile = ServedProfile(wire, dataclasses.replace(job.sampling.warp(), legal=pipeline.family.space.legal))
   width = -(-(profile.window + 2) // 8) * 8
   # Both sides hold the same weights, and one row has no neighbours: neither a digest nor independence needs a check.
   sizes = dict(max_streams=1, max_rows=1, max_len=job.max_len, widths=(width,), digest=bytes(DIGEST_BYTES), numerics="fast")

@@ -87,7 +87,7 @@ def _figures(session: Session, resolved: Resolved, lane: Lane, run: Generation) 
   doubts = uncertainty(run.result)
   found["doubts_are"] = None if doubts is None else doubts[0]
   found["traces"] = lane.count.traces
-  crossed = crossing(run, job.pipeline.host.vocab_size)
+  crossed = crossing(run, job.pipeline.family.space.vocab_size)
   found["link"] = None if crossed is None else crossed._asdict()
   if isinstance(run.result.metrics, TokenAudit):
     found["audit"] = _audit(run)

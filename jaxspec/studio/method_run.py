@@ -125,8 +125,8 @@ class Lane:
   def preview(self) -> list[str] | None:
     """The images so far as URLs; None where it is too early for the next ones, or where unfinished tokens have none."""
     job = self.entrant.job
-    grid = job.pipeline.host.grid
-    if job.noun != "image" or grid is None or job.pipeline.host.tokens not in (DISCRETE, CONTINUOUS):
+    grid = job.pipeline.family.space.grid
+    if job.noun != "image" or grid is None or job.pipeline.family.space.kind not in (DISCRETE, CONTINUOUS):
       return None
     if self._preview_s * _PREVIEW_SHARE > self.seconds:
       return None
@@ -142,7 +142,7 @@ class Lane:
 
   def _images(self, result: DecodeResult) -> Any:
     job = self.entrant.job
-    return job.pipeline.host.decode(result.tokens, condition=self._batches.condition[0], sampling=job.sampling)
+    return job.pipeline.family.decode(result.tokens, condition=self._batches.condition[0], sampling=job.sampling)
 
   def run(self) -> Generation:
     """The whole decode, as reports read it; after the last round."""

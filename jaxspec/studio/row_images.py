@@ -40,7 +40,7 @@ def veiled(pixels: np.ndarray, known: np.ndarray, grid: tuple[int, int]) -> np.n
 def pieces(job: Job, tokens: np.ndarray, start: int, stop: int) -> list[str]:
   """What each token from ``start`` to ``stop`` adds to the text of a row ``[N]``; letters of several tokens come whole."""
   lengths = np.arange(start, stop + 1)
-  texts = job.pipeline.host.decode(np.broadcast_to(tokens, (len(lengths), len(tokens))), lengths=lengths)
+  texts = job.pipeline.family.decode(np.broadcast_to(tokens, (len(lengths), len(tokens))), lengths=lengths)
   texts = [text.rstrip("\ufffd") for text in texts]
   return [after[len(before) :] for before, after in zip(texts, texts[1:])]
 

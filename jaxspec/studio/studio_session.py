@@ -10,7 +10,7 @@ import jax
 
 from jaxspec.core.options import values_of
 from jaxspec.core.token_kinds import DISCRETE
-from jaxspec.families.token_images import FeatureHost
+from jaxspec.families.token_images import FeatureFamily
 from jaxspec.methods import METHODS
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.run.asked import Asked as Prompts
@@ -60,7 +60,7 @@ class Session:
   """
 
   def __init__(self, pipeline: Pipeline, networks: Sources = Sources()):
-    if isinstance(pipeline.host, FeatureHost):
+    if isinstance(pipeline.family, FeatureFamily):
       raise ValueError(f"{pipeline.name} draws from features of a text encoder: the studio needs networks that read prompts")
     self.pipeline, self.networks = pipeline, networks
     self.compiled: set[Any] = set()
@@ -69,25 +69,25 @@ class Session:
   @property
   def kind(self) -> str:
     """What rows begin with, as options of ``jaxspec generate`` call it: prompt, class or text."""
-    host = self.pipeline.host
-    return "class" if host.condition_type is ClassLabels else "text" if host.noun == "text" else "prompt"
+    family = self.pipeline.family
+    return "class" if family.condition_type is ClassLabels else "text" if family.noun == "text" else "prompt"
 
   def describe(self) -> dict[str, Any]:
     """What the page shows: kinds of prompts, methods and settings with their options, limits; JSON."""
-    pipeline, host = self.pipeline, self.pipeline.host
+    pipeline, family = self.pipeline, self.pipeline.family
     sampling = values_of(pipeline.sampling())
-    classes = list(getattr(host, "classes", ()))
+    classes = list(getattr(family, "classes", ()))
     return {
       "bundle": pipeline.name,
-      "noun": host.noun,
+      "noun": family.noun,
       "kind": self.kind,
       "example": classes[0] if classes else _EXAMPLES.get(self.kind, "0"),
       "classes": classes,
-      "grid": host.grid,
-      "can_audit": host.tokens == DISCRETE,
+      "grid": family.space.grid,
+      "can_audit": family.space.kind == DISCRETE,
       "method": pipeline.default_method,
       "methods": [self._method(name) for name in pipeline.methods()],
-      "sampling": _controls(describe_options(host.sampling_type), sampling),
+      "sampling": _controls(describe_options(family.sampling_type), sampling),
       "networks": {name: [network.bits_per_s / 1e6, network.latency_s * 1e3] for name, network in NETWORKS.items()},
       "limits": {
         name.removeprefix("MAX_").lower(): getattr(limits, name) for name in dir(limits) if name.startswith("MAX_")
@@ -112,9 +112,9 @@ class Session:
       pipeline = self.pipeline
       if self.kind != "class":
         check_prompts(asked.prompts)
-      if asked.max_tokens is not None and pipeline.host.noun != "text":
+      if asked.max_tokens is not None and pipeline.family.noun != "text":
         raise ValueError("Must have no max_tokens for images, which have all of their tokens, we instead got one")
-      encoded = pipeline.encode(Prompts(self.kind, asked.prompts).for_host(pipeline.host))
+      encoded = pipeline.encode(Prompts(self.kind, asked.prompts).for_family(pipeline.family))
       rows = len(encoded.captions)
       entrants = [self._entrant(chosen, encoded, asked, rows) for chosen in asked.entrants]
       return Resolved(asked, entrants, entrants[0].job.batches(rows))

@@ -51,7 +51,7 @@ def _programs():
   kept, static_key, compiled = {}, Pipeline.static_key, Programs.compiled
 
   def whole_key(self, decoder, *args, **kwargs):
-    about = self.target.fns, type(self.host), self.host.end_token, self.mesh, self.matmul_precision
+    about = self.target.fns, type(self.family), self.family.end_token, self.mesh, self.matmul_precision
     return about, decoder.sampling, static_key(self, decoder, *args, **kwargs)
 
   def shared(self, *args, **kwargs):

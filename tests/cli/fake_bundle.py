@@ -19,7 +19,7 @@ from jaxspec.io.text import text_tokenizer
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.registry import FAMILIES, family_of
+from jaxspec.models.registry import FAMILIES, family_name
 from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig
 from jaxspec.sampling import SamplingConfig
@@ -45,7 +45,7 @@ DEFAULTS = dict(method="speculative", gamma=3, cfg_scale=1.0, top_k=8, temperatu
 
 def save_random(path: Path, config, seed: int, scale: float = 0.5, **meta) -> Path:
   """Writes a checkpoint of random weights."""
-  fns = FAMILIES[family_of(config)].make_fns(config)
+  fns = FAMILIES[family_name(config)].make_fns(config)
   leaves, treedef = jax.tree.flatten(jax.eval_shape(fns.init, jax.random.key(0)))
   generator = np.random.default_rng(seed)
   draw = lambda leaf: scale * generator.normal(size=leaf.shape) if leaf.ndim > 1 else np.ones(leaf.shape)

@@ -131,7 +131,7 @@ def test_a_bundle_is_written(run, own, tmp_path):
     ((*BOTH[2:], "--target", "own/target", "--draft-model", "odd"), "num_classes 7 instead of 5"),
     ((*BOTH[2:], "--target", "own/target", "--draft", "small"), "a default draft in (none)"),
     ((*BOTH[2:], "--target", "own/target", "--method", "eagle"), "Must have a draft for method eagle"),
-    ((*BOTH[2:], "--target", "own/target", "--method", "cspd"), "tokens that are ids, we instead got cspd"),
+    ((*BOTH[2:], "--target", "own/target", "--method", "cspd"), "a method that draws discrete tokens, we instead got cspd"),
     ((*BOTH[2:], "--target", "own/target", "--steps", 5), "we instead got --steps"),
     ((*BOTH[2:], "--target", "own/target", "--method", "sjd", "--window", 99), "window of at most the 16 tokens"),
     ((*BOTH[2:], "--target", "own/target", "--part", "vae=own/target"), "we instead got vae"),
@@ -161,7 +161,7 @@ def test_a_bundle_that_does_not_fit_is_not_written(fails, own, tmp_path, options
     (("bench", *BOTH), "Must have a draft of the family llamagen or eagle"),
     (("calibrate", *BOTH), "Must have a draft for method ciar, target has none"),
     (("calibrate", *BOTH, "--draft-model", "own/draft", "--held-out", "8"), "a class from 0 to 4, we instead got 8"),
-    (("calibrate", "--model", "digits32-causal"), "networks of ids to calibrate, digits32-causal draws vectors"),
+    (("calibrate", "--model", "digits32-causal"), "of discrete tokens to calibrate, digits32-causal draws continuous"),
     (("bench", "--model", "digits32-causal"), "jaxspec generate --compare measures them"),
     (("evaluate", "--scenes"), "Must have PATH or --model"),
     (("info", "scenes", "--model", "wordnet"), "either PATH or --model"),
@@ -180,9 +180,10 @@ def test_a_network_whose_heads_lie_in_its_folder_is_shown_as_a_bundle(run, own):
 
 def test_classes_that_nobody_asked_for(class_models):
   """They are spread over all, and two sets have none in common where there are enough."""
-  host = load_pipeline(class_models / "target", tokenizer=class_models / "vq").host
-  found = lambda *args, **kwargs: prompts.examples(host, *args, **kwargs).for_host(host)
+  family = load_pipeline(class_models / "target", tokenizer=class_models / "vq").family
+  found = lambda *args, **kwargs: prompts.examples(family, *args, **kwargs).for_family(family)
   assert found(8) == [0, 1, 2, 3, 4] and found(2) == [0, 2]
   assert (found(2, part=0, parts=2), found(2, part=1, parts=2)) == ([0, 2], [1, 3])
-  host = dataclasses.replace(host, target=dataclasses.replace(host.target, config=dataclasses.replace(C2I, num_classes=1)))
-  assert prompts.examples(host, 4, part=1, parts=2).prompts == ["0"]
+  one = dataclasses.replace(family.target, config=dataclasses.replace(C2I, num_classes=1))
+  family = dataclasses.replace(family, target=one)
+  assert prompts.examples(family, 4, part=1, parts=2).prompts == ["0"]

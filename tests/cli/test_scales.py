@@ -26,7 +26,7 @@ def test_generate(run, fails, tmp_path):
   assert "a class from 0 to 9, we instead got 10" in fails("generate", "--checkpoint", bundle, "--class", 10)
   assert "gamma below the 6 tokens of a row" in fails("generate", *options[:4], "--gamma", 6)
   messages = fails("generate", *options[:4], "--method", "ar", "--network", "4g")
-  assert "tokens that are ids, we instead got ar for maps" in messages
+  assert "discrete tokens, we instead got ar for scales" in messages
   assert "images have all of their tokens" in fails("generate", *options[:4], "--max-tokens", 3)
 
 

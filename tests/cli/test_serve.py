@@ -125,7 +125,7 @@ def test_a_server_in_a_process(tmp_path):
   with pipeline.context():
     out, _ = decode_over_cloud(
       parts.params.draft, jax.random.key(0), encoded.condition, cloud=cloud, drafter=parts.drafter,
-      wire=wire_of(method, 259), max_len=12, end_token=pipeline.host.end_token,
+      wire=wire_of(method, 259), max_len=12, end_token=pipeline.family.end_token,
     )  # fmt: skip
   wanted = pipeline(encoded, key=jax.random.key(0), method=method, max_len=12)
   np.testing.assert_array_equal(out.tokens, wanted.tokens)

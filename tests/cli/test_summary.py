@@ -31,8 +31,8 @@ def _run(method, lengths, seconds) -> Generation:
   lengths = np.asarray(lengths)
   blank = np.zeros((len(lengths), int(lengths.max())), int)
   result = DecodeResult(blank, lengths, Counters(*(lengths,) * 6), blank > 0, blank, blank)
-  host = SimpleNamespace(decode=lambda tokens, lengths, **_: ["" for _ in lengths])
-  job = SimpleNamespace(method=method, noun="text", sampling=None, pipeline=SimpleNamespace(host=host))
+  family = SimpleNamespace(decode=lambda tokens, lengths, **_: ["" for _ in lengths])
+  job = SimpleNamespace(method=method, noun="text", sampling=None, pipeline=SimpleNamespace(family=family))
   batches = Batches(np.arange(len(lengths)), np.zeros(len(lengths), int), [blank], [blank])
   return Generation(job, batches, [result], 0.0, seconds)
 

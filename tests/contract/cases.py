@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxspec import methods
 from jaxspec.core import orders, rng
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.methods import Parts
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.run.decoder import Decoder
@@ -72,7 +73,7 @@ class Case:
       return Decoder(small_vectors("mar", 1), **fields)
     if not self.draws_ids:
       return Decoder(networks.vectors(1), draft=networks.vectors(2), **fields)
-    fields |= dict(vocab_size=V, num_tokens=N, grid=(2, 3), codebook=lambda: jnp.asarray(CODES))
+    fields |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=(2, 3), codebook=lambda: jnp.asarray(CODES)))
     is_head = self.method.draft_family == "eagle"
     draft = networks.head(V, N, NOISE) if is_head else networks.host(V, N, LOGITS + NOISE)
     return Decoder(networks.host(V, N, LOGITS), draft=draft, **fields)

@@ -15,7 +15,7 @@ def test_no_number_of_a_decode_has_64_bits(name):
   case = CASES[name]
   condition, decoder = case.condition(3), dataclasses.replace(case.decoder)
   with jax.enable_x64(True):
-    decode = decoder.decode_fn(max_len=decoder.context.num_tokens)
+    decode = decoder.decode_fn(max_len=decoder.context.space.num_tokens)
     data = jax.random.key_data(jax.random.split(jax.random.key(0), 3))
     result = jax.eval_shape(decode, decoder.parts.params, data, condition)
   assert {leaf.dtype.itemsize for leaf in jax.tree.leaves(result)} <= {1, 2, 4}

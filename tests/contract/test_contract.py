@@ -21,7 +21,7 @@ from tests.helpers import side
 def _check(case: Case, **kwargs):
   """The contract; of an exact method also tokens 1 to 3 of every class, which two rounds commit."""
   rows = ROWS if case.draws_ids else 12 if case.method.tokens in (methods.SCALES, methods.DENOISING_STEPS) else 3
-  condition, length = case.condition(rows), case.decoder.context.num_tokens
+  condition, length = case.condition(rows), case.decoder.context.space.num_tokens
   out = testing.check_contract(
     case.parts, condition, max_len=length, history_free=case.history_free, **({"key": testing.fast_keys(1, rows)} | kwargs)
   )
@@ -98,5 +98,5 @@ def test_a_verifier_may_commit_blocks(drafts):
 def test_whole_contract(name):
   """All clauses after a prefix for the cases that have none, and for more settings; with JAX's own keys."""
   case = (CASES | MORE)[name]
-  case = dataclasses.replace(case, prefix=min(2, case.decoder.context.num_tokens - 2))  # something is left to draft
+  case = dataclasses.replace(case, prefix=min(2, case.decoder.context.space.num_tokens - 2))  # something is left to draft
   _check(case, num_alone=3, key=jax.random.key(5))

@@ -59,7 +59,7 @@ def test_lossy_methods_fail_with_their_bias(method):
 
 
 def test_what_cannot_be_checked_is_said():
-  with pytest.raises(ValueError, match="Must have a method that draws ids, we instead got cspd, which draws vectors"):
+  with pytest.raises(ValueError, match="Must have a method that draws discrete tokens, we instead got cspd for continuous"):
     testing.check_exact(methods.Cspd())
   with pytest.raises(ValueError, match="Must have a grid"):
     testing.check_exact(methods.Sjd(initial="above"), targets=("prompt",))

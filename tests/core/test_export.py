@@ -8,13 +8,14 @@ import pytest
 
 from jaxspec import methods
 from jaxspec.core.platform import tracing_for
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.methods import METHODS, SAME_FAMILY
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prompt
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.llamagen import LlamaGenConfig
-from jaxspec.models.registry import family_of
+from jaxspec.models.registry import family_name
 from jaxspec.planning.sizes import sized
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import DenoisingSampling, SamplingConfig, ScaleSampling
@@ -43,16 +44,19 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
   if not method.fits(methods.DISCRETE):
     family, config = ("mar", MAR) if name == "parallel" else ("causal_tokens", CAUSAL)
     return Decoder(make(family, config), method, draft=make(family, config), sampling=STOPPED)
-  family = family_of(config)
+  family = family_name(config)
   head, edge = EagleConfig.of(config), InterHeadConfig(dataclasses.replace(config, num_layers=1, dtype="bfloat16"))
   drafts = {SAME_FAMILY: (family, config), "eagle": ("eagle", head), "inter_head": ("inter_head", edge)}
   draft = None if method.draft_family is None else make(*drafts[method.draft_family])
-  legal = config.image_rows if config is CHAMELEON else None
-  return Decoder(
-    make(family, config), method, draft=draft, vocab_size=head.vocab_size, num_tokens=head.num_tokens, legal=legal,
-    grid=(head.num_tokens // head.grid, head.grid), codebook=lambda: jnp.arange(2.0 * head.vocab_size).reshape(-1, 2),
-    sampling=SamplingConfig(cfg_scale=2.0, top_k=5, top_p=0.9),
-  )  # fmt: skip
+  space = TokenSpace(
+    vocab_size=head.vocab_size,
+    num_tokens=head.num_tokens,
+    grid=(head.num_tokens // head.grid, head.grid),
+    codebook=lambda: jnp.arange(2.0 * head.vocab_size).reshape(-1, 2),
+    legal=config.image_rows if config is CHAMELEON else None,
+  )
+  sampling = SamplingConfig(cfg_scale=2.0, top_k=5, top_p=0.9)
+  return Decoder(make(family, config), method, draft=draft, sampling=sampling, space=space)
 
 
 def export(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> jax.export.Exported:
@@ -65,7 +69,7 @@ def export(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> jax.
     condition = OrderedLabels(labels, jax.ShapeDtypeStruct((ROWS, MAR.num_tokens), jnp.int32))
   if config is CHAMELEON:
     condition = Prompt(jax.ShapeDtypeStruct((ROWS, 6), jnp.int32), jax.ShapeDtypeStruct((ROWS, 6), jnp.bool_))
-  length = 4 if decoder.draws_continuous else decoder.context.num_tokens
+  length = 4 if decoder.draws_continuous else decoder.context.space.num_tokens
   with tracing_for("tpu"):
     decode = jax.jit(decoder.decode_fn(max_len=length))
     return jax.export.export(decode, platforms=("cuda", "tpu"))(decoder.parts.params, key_data, condition)

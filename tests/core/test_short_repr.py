@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.rules.audited import TokenAudit
 
@@ -19,13 +18,12 @@ def network():
   return jaxspec.Network(fns, fns.init(jax.random.key(0)), CONFIG, {"figures": list(range(1000))}, "small")
 
 
-def test_networks_and_decoders(network, tmp_path):
+def test_networks_and_decoders(network):
   decoder = jaxspec.Decoder(network, jaxspec.methods.Speculative(draft=network, gamma=2))
   assert repr(decoder) == f"Decoder(target={network}, method=Speculative(gamma=2))"
   assert len(repr(decoder.parts)) < 600 and len(repr(decoder.context)) < 200
   params = jaxspec.SpecParams((), jaxspec.ModelParams(network.params, jaxspec.sampling_params()))
   assert "{11 arrays, " in repr(params) and len(repr(params)) < 200, repr(params)
-  assert len(repr(Checkpoint(CONFIG, network.params, network.fns, "llamagen", network.meta, tmp_path))) < 800
 
 
 def test_results():
@@ -33,7 +31,7 @@ def test_results():
   assert repr(audit).startswith("TokenAudit(tested=float64[30, 30], ") and len(repr(audit)) < 300
 
 
-def test_hosts():
+def test_families():
   pipe = jaxspec.load_pipeline("digits32-var", target_weights=False)
-  assert repr(pipe.host) == f"<ScaleHost: images of maps, {pipe.host.target.path}>"
-  assert len(repr(pipe.host.tokenizer)) < 800
+  assert repr(pipe.family) == f"<ScaleFamily: images of scales, {pipe.family.target.path}>"
+  assert len(repr(pipe.family.tokenizer)) < 800

@@ -64,8 +64,8 @@ class PaintingBench:
 
   def __init__(self):
     self.prompts, self._scenes, self._numbers, self._kept = SCORER.texts(), [], {}, {}
-    host = SimpleNamespace(decode=self._paint, tokenizer=SimpleNamespace(params={}))
-    self.pipeline = SimpleNamespace(host=host)
+    family = SimpleNamespace(decode=self._paint, tokenizer=SimpleNamespace(params={}))
+    self.pipeline = SimpleNamespace(family=family)
 
   def decode(self, entry: Row, first: int | None = None) -> SimpleNamespace:
     """Tokens of the first images of a row."""

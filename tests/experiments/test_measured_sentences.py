@@ -257,7 +257,7 @@ def test_limits_of_groups():
 def test_few_tokens_of_scenes_are_as_near_as_published():
   """results/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
   pipeline = load_pipeline("scenes")
-  embedding = pipeline.decoder(scenes.published().value(pipeline)).context.embedding()
+  embedding = pipeline.decoder(scenes.published().value(pipeline)).context.space.embedding()
   distances = np.asarray(distance_table(embedding, source="embedding").values)[np.triu_indices(len(embedding), 1)]
   assert (distances < 0.5).sum() == 8 and distances.max() < scenes.NO_LIMIT
 

@@ -1,4 +1,4 @@
-"""Anole and Lumina-mGPT as hosts: prompts, images, tables, and what does not fit."""
+"""Anole and Lumina-mGPT as families: prompts, images, tables, and what does not fit."""
 
 import dataclasses
 import shutil
@@ -50,7 +50,7 @@ EXACT = {
 
 
 def _text(pipe, text):
-  return pipe.host.text.encode(text, add_special_tokens=False).ids
+  return pipe.family.text.encode(text, add_special_tokens=False).ids
 
 
 def test_prompts_have_the_official_form(anole, lumina):
@@ -71,20 +71,22 @@ def test_prompts_have_the_official_form(anole, lumina):
   assert "up to 4096 tokens, this one gets 4090 tokens of text and 16" in anole.warnings(anole.decoder("ar"), long)[0]
 
 
-def test_what_the_hosts_say(anole, lumina):
-  assert (anole.host.vocab_size, anole.host.num_tokens, anole.host.grid, anole.host.legal) == (16, 16, (4, 4), None)
-  assert (lumina.host.vocab_size, lumina.host.num_tokens, lumina.host.grid) == (18, 12, (4, 3))
+def test_what_the_families_say(anole, lumina):
+  space = anole.family.space
+  assert (space.vocab_size, space.num_tokens, space.grid, space.legal) == (16, 16, (4, 4), None)
+  space = lumina.family.space
+  assert (space.vocab_size, space.num_tokens, space.grid, space.unit_codes) == (18, 12, (4, 3), False)
   assert anole.sampling() == SamplingConfig(cfg_scale=3.0, temperature=0.7, top_p=0.9)
   assert lumina.sampling() == SamplingConfig(cfg_scale=3.0, top_k=2000)
-  assert lumina.default_method == "speculative" and lumina.host.noun == "image"
+  assert lumina.default_method == "speculative" and lumina.family.noun == "image"
   assert lumina.target.params["lm_head"]["weight"].shape == (18, 16)
-  tables = {name: np.asarray(table()) for name, table in lumina.host.shared_tables().items()}
-  params = lumina.host.target.params
+  tables = {name: np.asarray(getattr(space, name)()) for name in ("embedding", "codebook")}
+  params = lumina.family.target.params
   np.testing.assert_array_equal(tables["embedding"][:16], params["embed_tokens"]["weight"][4:20])
-  np.testing.assert_array_equal(tables["output"][16], params["lm_head"]["weight"][DISCRETE["end_row"]])
+  np.testing.assert_array_equal(tables["embedding"][16], params["embed_tokens"]["weight"][DISCRETE["end_row"]])
   assert tables["codebook"].shape == (18, 4) and not tables["codebook"][16:].any()
   context = lumina.decoder(methods.Gsd(window=3)).context
-  assert context.legal == lumina.host.legal and not context.unit_codes and context.warp().legal == context.legal
+  assert context.space == space and context.warp().legal == space.legal
   _, distances = methods.Gsd().rule(context)
   gap = tables["codebook"][3] - tables["codebook"][5]
   np.testing.assert_allclose(distances.values[3, 5], np.sum(gap**2), rtol=1e-5)
@@ -93,15 +95,15 @@ def test_what_the_hosts_say(anole, lumina):
 
 
 def test_tokens_become_images(lumina):
-  vq = lumina.host.tokenizer
+  vq = lumina.family.tokenizer
   codes = np.arange(8, dtype=np.int32)[None]
   tokens = np.concatenate([codes.reshape(1, 4, 2), np.full((1, 4, 1), 16, np.int32)], axis=2).reshape(1, -1)
-  images = lumina.host.decode(tokens)
+  images = lumina.family.decode(tokens)
   assert images.shape == (1, 8, 4, 3) and images.dtype == np.uint8
   expected = to_uint8(jax.jit(lambda p, c: vq.fns.decode(p, c, (4, 2)))(vq.params, jnp.asarray(codes)))
   np.testing.assert_allclose(images.astype(int), expected.astype(int), atol=1)
   with pytest.raises(ValueError, match="all 12 tokens of an image, we instead got 11"):
-    lumina.host.decode(tokens, lengths=np.asarray([11]))
+    lumina.family.decode(tokens, lengths=np.asarray([11]))
 
 
 @pytest.mark.slow
@@ -151,13 +153,13 @@ def test_what_does_not_fit(folders, anole, tmp_path):
   shutil.rmtree(copy / "vq")
   with pytest.raises(ValueError, match="a part 'tokenizer'"):
     load_pipeline(copy)
-  assert load_pipeline(copy, tokenizer=folders["lumina"] / "vq").host.num_tokens == 16
+  assert load_pipeline(copy, tokenizer=folders["lumina"] / "vq").family.space.num_tokens == 16
   with pytest.raises(ValueError, match="an image tokenizer, .* holds a chameleon"):
     load_pipeline(folders["anole"], tokenizer=folders["draft"])
-  host, config = anole.host, anole.host.target.config
-  swapped = dataclasses.replace(host.target, config=dataclasses.replace(config, end_image=23))
+  family, config = anole.family, anole.family.target.config
+  swapped = dataclasses.replace(family.target, config=dataclasses.replace(config, end_image=23))
   with pytest.raises(ValueError, match="its tokenizer has end_image 20, its network 23"):
-    dataclasses.replace(host, target=swapped)
+    dataclasses.replace(family, target=swapped)
   (copy / "tokenizer.json").unlink()
   with pytest.raises(ValueError, match="No tokenizer.json"):
     load_pipeline(copy)

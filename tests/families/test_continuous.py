@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxspec.core.state import Counters, DecodeResult, SpecParams
-from jaxspec.families.continuous_images import CausalHost, MaskedHost, make_host
-from jaxspec.families.family import HostParts
+from jaxspec.families.continuous_images import CausalFamily, MaskedFamily, make_family
+from jaxspec.families.family import FamilyParts
 from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.mar.mar import MARFns
@@ -20,20 +20,21 @@ PARTS = {"vae": tiny.checkpoint(tiny.VAE, "vae"), "classes": tiny.NAMES, "latent
 
 @pytest.fixture(scope="module")
 def mar():
-  return make_host(tiny.checkpoint(tiny.MAR, "target"), HostParts("here", PARTS))
+  return make_family(tiny.checkpoint(tiny.MAR, "target"), FamilyParts("here", PARTS))
 
 
 @pytest.fixture(scope="module")
 def raster():
-  return make_host(tiny.checkpoint(tiny.CAUSAL, "target"), HostParts("here", PARTS))
+  return make_family(tiny.checkpoint(tiny.CAUSAL, "target"), FamilyParts("here", PARTS))
 
 
-def test_the_family_chooses_the_host(mar, raster):
-  assert isinstance(mar, MaskedHost) and isinstance(raster, CausalHost)
-  for host in (mar, raster):
-    assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("image", "continuous", None, 4, (2, 2))
-    assert host.sampling_type is ContinuousSampling and host.shared_tables() == {}
-    assert host.matmul_precision("float32") == "float32" and host.matmul_precision("bfloat16") == "bfloat16"
+def test_the_name_of_a_family_chooses_its_class(mar, raster):
+  assert isinstance(mar, MaskedFamily) and isinstance(raster, CausalFamily)
+  for family in (mar, raster):
+    assert (family.noun, family.space.kind) == ("image", "continuous")
+    assert (family.space.vocab_size, family.space.num_tokens, family.space.grid) == (None, 4, (2, 2))
+    assert family.sampling_type is ContinuousSampling and family.space.codebook is family.space.embedding is None
+    assert family.matmul_precision("float32") == "float32" and family.matmul_precision("bfloat16") == "bfloat16"
   assert isinstance(mar.network(mar.target, "target").fns, MARFns)
 
 
@@ -48,7 +49,7 @@ def test_classes_by_name_and_by_number(mar):
   assert mar.encode("animal-bird").condition.labels.tolist() == mar.encode(1).condition.labels.tolist() == [1]
   nameless = dataclasses.replace(mar, classes=())
   assert nameless.encode([2]).captions == ["class 2"]
-  for host, prompts, words in (
+  for family, prompts, words in (
     (mar, ["animal-fish"], "a class such as animal-mammal, animal-bird, we instead got 'animal-fish'"),
     (mar, ["rose"], "a class such as animal-mammal, animal-bird, food-fruit"),
     (mar, ["animal-bird", 3], "a class from 0 to 2, we instead got 3"),
@@ -59,7 +60,7 @@ def test_classes_by_name_and_by_number(mar):
     (mar, np.array([[1]]), "a class from 0 to 2"),
   ):
     with pytest.raises(ValueError) as caught:
-      host.encode(prompts)
+      family.encode(prompts)
     assert words in str(caught.value)
 
 
@@ -106,18 +107,18 @@ def test_causal_rows_stand_in_raster_order(raster):
 @pytest.mark.slow
 def test_pixels_of_tokens_with_noise_in_them(mar):
   """Latents are divided by the part of them that is no noise."""
-  host = dataclasses.replace(mar, vae=tiny.checkpoint(tiny.VAE, "vae", tiny.weights(tiny.VAE, 0)))
+  family = dataclasses.replace(mar, vae=tiny.checkpoint(tiny.VAE, "vae", tiny.weights(tiny.VAE, 0)))
   tokens = np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)
-  images, sampling = host.decode(tokens, sampling=ContinuousSampling(5)), ContinuousSampling(5, 2)
+  images, sampling = family.decode(tokens, sampling=ContinuousSampling(5)), ContinuousSampling(5, 2)
   assert images.shape == (2, 4, 4, 3) and images.dtype == np.uint8 and images.std() > 1
   assert sampling.signal() < 1
-  noisy = host.decode(tokens * np.float32(sampling.signal()), sampling=sampling)
+  noisy = family.decode(tokens * np.float32(sampling.signal()), sampling=sampling)
   assert np.abs(images.astype(int) - noisy.astype(int)).max() <= 1
-  np.testing.assert_array_equal(host.decode(tokens), images)
-  half = dataclasses.replace(host, latent_scale=0.25)
+  np.testing.assert_array_equal(family.decode(tokens), images)
+  half = dataclasses.replace(family, latent_scale=0.25)
   np.testing.assert_array_equal(half.decode(tokens * np.float32(0.5)), images)
   with pytest.raises(ValueError, match="all 4 tokens"):
-    host.decode(tokens[:, :2])
+    family.decode(tokens[:, :2])
 
 
 def test_the_end_of_chains_follows_other_steps(raster):
@@ -142,7 +143,7 @@ def test_parts_that_do_not_fit(mar):
     ({"vae": None}, "a part 'vae'"),
   ):
     with pytest.raises(ValueError) as caught:
-      make_host(mar.target, HostParts("here", PARTS | parts))
+      make_family(mar.target, FamilyParts("here", PARTS | parts))
     assert words in str(caught.value)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from jaxspec.families.family import HostParts
-from jaxspec.families.token_images import CaptionHost, FeatureHost, LabelHost, make_host
+from jaxspec.families.family import FamilyParts
+from jaxspec.families.token_images import CaptionFamily, FeatureFamily, LabelFamily, make_family
 from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.heads.eagle_head import EagleConfig
@@ -29,22 +29,22 @@ def tokenizer():
 
 
 @pytest.fixture(scope="module")
-def caption_host(tokenizer, tmp_path_factory):
-  file = tmp_path_factory.mktemp("host") / "vocabulary.json"
+def caption_family(tokenizer, tmp_path_factory):
+  file = tmp_path_factory.mktemp("family") / "vocabulary.json"
   tiny.save_vocabulary(file)
   text = tiny.checkpoint(tiny.TEXT, "text", tiny.weights(tiny.TEXT, 1))
   parts = {"tokenizer": tokenizer, "text": text, "vocabulary": str(file)}
-  return make_host(tiny.checkpoint(tiny.CAPTIONS, "target", TABLES), HostParts("here", parts))
+  return make_family(tiny.checkpoint(tiny.CAPTIONS, "target", TABLES), FamilyParts("here", parts))
 
 
 @pytest.fixture(scope="module")
-def feature_host(tokenizer):
-  return make_host(tiny.checkpoint(tiny.CAPTIONS, "target", TABLES), HostParts("here", {"tokenizer": tokenizer}))
+def feature_family(tokenizer):
+  return make_family(tiny.checkpoint(tiny.CAPTIONS, "target", TABLES), FamilyParts("here", {"tokenizer": tokenizer}))
 
 
 @pytest.fixture(scope="module")
-def label_host(tokenizer):
-  return make_host(tiny.checkpoint(tiny.CLASSES, "target", TABLES), HostParts("here", {"tokenizer": tokenizer}))
+def label_family(tokenizer):
+  return make_family(tiny.checkpoint(tiny.CLASSES, "target", TABLES), FamilyParts("here", {"tokenizer": tokenizer}))
 
 
 SMALL = tiny.checkpoint(tiny.SMALL_CAPTIONS, "small")
@@ -52,28 +52,27 @@ FEATURE = tiny.checkpoint(EagleConfig.of(tiny.CAPTIONS), "feature")
 EDGE = tiny.checkpoint(InterHeadConfig(tiny.SMALL_CAPTIONS), "edge")
 
 
-def test_the_config_and_the_parts_choose_the_host(caption_host, feature_host, label_host):
-  assert [type(host) for host in (caption_host, feature_host, label_host)] == [CaptionHost, FeatureHost, LabelHost]
-  for host in (caption_host, feature_host, label_host):
-    assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("image", "discrete", 8, 4, (2, 2))
-    assert host.end_token is None and host.default_length(SamplingConfig()) == 4
-    tables = {name: table() for name, table in host.shared_tables().items()}
-    assert {name: table.shape for name, table in tables.items()} == {
-      "embedding": (8, 16), "output": (8, 16), "codebook": (8, 4)
-    }  # fmt: skip
-  assert feature_host.published_sampling() == {"cfg_scale": 7.5, "top_k": 1000}
-  assert label_host.published_sampling() == {"cfg_scale": 4.0, "top_k": 2000}
+def test_the_config_and_the_parts_choose_the_family(caption_family, feature_family, label_family):
+  families = (caption_family, feature_family, label_family)
+  assert [type(family) for family in families] == [CaptionFamily, FeatureFamily, LabelFamily]
+  for family in (caption_family, feature_family, label_family):
+    assert (family.noun, family.space.kind) == ("image", "discrete")
+    assert (family.space.vocab_size, family.space.num_tokens, family.space.grid) == (8, 4, (2, 2))
+    assert family.end_token is None and family.default_length(SamplingConfig()) == 4
+    assert family.space.embedding().shape == (8, 16) and family.space.codebook().shape == (8, 4)
+  assert feature_family.published_sampling() == {"cfg_scale": 7.5, "top_k": 1000}
+  assert label_family.published_sampling() == {"cfg_scale": 4.0, "top_k": 2000}
 
 
-def test_captions(caption_host):
-  encoded = caption_host.encode(["a red apple", "a cat"])
+def test_captions(caption_family):
+  encoded = caption_family.encode(["a red apple", "a cat"])
   assert isinstance(encoded.condition, Caption) and encoded.condition.batch_size == 2
   assert encoded.condition.features.shape == (2, 6, 8) and encoded.captions == ["a red apple", "a cat"]
   assert not encoded.warnings
-  assert caption_host.encode("a cat").condition.batch_size == 1
-  long = caption_host.encode(["cat", "zq " * 9])
+  assert caption_family.encode("a cat").condition.batch_size == 1
+  long = caption_family.encode(["cat", "zq " * 9])
   assert len(long.warnings) == 1 and "Prompt 2 is too long: its last" in long.warnings[0]
-  assert caption_host.encode(["a cat"], ["mine"]).captions == ["mine"]
+  assert caption_family.encode(["a cat"], ["mine"]).captions == ["mine"]
 
 
 @pytest.mark.parametrize(
@@ -83,34 +82,34 @@ def test_captions(caption_host):
     (["apple", "red \udcff"], "prompt 2"), ([3], "prompt 1 is 3"), (5, "we instead got 5"),
   ],
 )  # fmt: skip
-def test_prompts_without_words(caption_host, prompts, words):
+def test_prompts_without_words(caption_family, prompts, words):
   with pytest.raises(ValueError, match="ust have") as caught:
-    caption_host.encode(prompts)
+    caption_family.encode(prompts)
   assert words in str(caught.value)
 
 
-def test_classes(label_host):
-  encoded = label_host.encode([4, 0])
+def test_classes(label_family):
+  encoded = label_family.encode([4, 0])
   assert isinstance(encoded.condition, ClassLabels) and encoded.condition.labels.tolist() == [4, 0]
   assert encoded.captions == ["class 4", "class 0"]
-  assert label_host.encode(np.int64(3)).condition.labels.tolist() == [3]
+  assert label_family.encode(np.int64(3)).condition.labels.tolist() == [3]
   for wrong in ([5], [-1], ["cat"], "cat", [True], [1.0]):
     with pytest.raises(ValueError, match="a class from 0 to 4"):
-      label_host.encode(wrong)
+      label_family.encode(wrong)
   with pytest.raises(ValueError, match="at least one class"):
-    label_host.encode([])
+    label_family.encode([])
   with pytest.raises(ValueError, match="as many captions as classes, we instead got 2 for 1"):
-    label_host.encode([1], ["one", "two"])
+    label_family.encode([1], ["one", "two"])
 
 
 GOOD = {"features": np.zeros((2, 6, 8), np.float32), "mask": np.ones((2, 6), bool)}
 
 
-def test_features_as_files_and_as_arrays(feature_host, tmp_path):
+def test_features_as_files_and_as_arrays(feature_family, tmp_path):
   arrays = {"features": np.arange(96, dtype=np.float32).reshape(2, 6, 8), "mask": np.arange(6)[None] < [[2], [6]]}
   np.savez(tmp_path / "f.npz", **arrays)
   save_file({"features": arrays["features"], "mask": arrays["mask"].astype(np.uint8)}, tmp_path / "f.safetensors")
-  found = [feature_host.encode(source) for source in (tmp_path / "f.npz", str(tmp_path / "f.safetensors"), arrays)]
+  found = [feature_family.encode(source) for source in (tmp_path / "f.npz", str(tmp_path / "f.safetensors"), arrays)]
   for encoded in found:
     jax.tree.map(np.testing.assert_array_equal, encoded.condition, found[0].condition)
     np.testing.assert_array_equal(encoded.condition.mask[0], [False] * 4 + [True] * 2)
@@ -129,39 +128,39 @@ def test_features_as_files_and_as_arrays(feature_host, tmp_path):
     (GOOD | {"mask": np.arange(6)[None].repeat(2, 0) > 2}, "right-padded"),
   ],
 )
-def test_features_of_other_shapes(feature_host, arrays, words):
+def test_features_of_other_shapes(feature_family, arrays, words):
   with pytest.raises(ValueError) as caught:
-    feature_host.encode(arrays)
+    feature_family.encode(arrays)
   assert words in str(caught.value)
 
 
-def test_damaged_features(feature_host, tmp_path):
+def test_damaged_features(feature_family, tmp_path):
   for name, words in (("f.npz", "Corrupt"), ("f.safetensors", "Corrupt"), ("f.txt", ".npz or .safetensors")):
     (tmp_path / name).write_text("hello")
     with pytest.raises(ValueError) as caught:
-      feature_host.encode(tmp_path / name)
+      feature_family.encode(tmp_path / name)
     assert words in str(caught.value)
   with pytest.raises(ValueError, match="No features file"):
-    feature_host.encode(tmp_path / "g.npz")
+    feature_family.encode(tmp_path / "g.npz")
   with pytest.raises(ValueError, match="a file of text features"):
-    feature_host.encode(["a red heart"])
+    feature_family.encode(["a red heart"])
 
 
-def test_pixels(label_host):
+def test_pixels(label_family):
   tokens = np.asarray([[0, 1, 2, 3], [7, 7, 7, 7]], np.int32)
-  images = label_host.decode(tokens)
+  images = label_family.decode(tokens)
   assert images.shape == (2, 8, 8, 3) and images.dtype == np.uint8
-  tokenizer = label_host.tokenizer
+  tokenizer = label_family.tokenizer
   draw = jax.jit(lambda params, tokens: to_uint8(tokenizer.fns.decode(params, tokens)))
   np.testing.assert_array_equal(images, draw(tokenizer.params, tokens))
   for wrong in (dict(tokens=tokens[:, :3]), dict(tokens=tokens, lengths=np.asarray([4, 2]))):
     with pytest.raises(ValueError, match="all 4 tokens of an image, we instead got [23]"):
-      label_host.decode(**wrong)
+      label_family.decode(**wrong)
 
 
-def refused(host, draft, family=SAME_FAMILY) -> str:
+def refused(family, draft, draft_family=SAME_FAMILY) -> str:
   with pytest.raises(ValueError) as caught:
-    host.check_fit(draft, family)
+    family.check_fit(draft, draft_family)
   return str(caught.value)
 
 
@@ -169,49 +168,49 @@ def changed(checkpoint, **fields):
   return dataclasses.replace(checkpoint, config=dataclasses.replace(checkpoint.config, **fields))
 
 
-def test_drafts_that_fit(caption_host):
-  for draft, family in ((SMALL, SAME_FAMILY), (SMALL, "llamagen"), (FEATURE, "eagle"), (EDGE, "inter_head")):
-    caption_host.check_fit(draft, family)
-  caption_host.check_fit(changed(FEATURE, norm_eps=1e-3), "eagle")  # its own
+def test_drafts_that_fit(caption_family):
+  for draft, draft_family in ((SMALL, SAME_FAMILY), (SMALL, "llamagen"), (FEATURE, "eagle"), (EDGE, "inter_head")):
+    caption_family.check_fit(draft, draft_family)
+  caption_family.check_fit(changed(FEATURE, norm_eps=1e-3), "eagle")  # its own
 
 
-def test_drafts_that_do_not_fit(caption_host, label_host):
-  assert "family llamagen as draft, feature holds a eagle" in refused(caption_host, FEATURE)
-  assert "family eagle as draft, small holds a llamagen" in refused(caption_host, SMALL, "eagle")
-  assert "model_type t2i instead of c2i" in refused(label_host, SMALL)
-  assert "num_tokens 9 instead of 4" in refused(caption_host, changed(SMALL, num_tokens=9))
-  assert "caption_dim 7 instead of 8" in refused(caption_host, changed(SMALL, caption_dim=7))
-  assert "dim 8 instead of 16" in refused(caption_host, changed(FEATURE, dim=8), "eagle")
+def test_drafts_that_do_not_fit(caption_family, label_family):
+  assert "family llamagen as draft, feature holds a eagle" in refused(caption_family, FEATURE)
+  assert "family eagle as draft, small holds a llamagen" in refused(caption_family, SMALL, "eagle")
+  assert "model_type t2i instead of c2i" in refused(label_family, SMALL)
+  assert "num_tokens 9 instead of 4" in refused(caption_family, changed(SMALL, num_tokens=9))
+  assert "caption_dim 7 instead of 8" in refused(caption_family, changed(SMALL, caption_dim=7))
+  assert "dim 8 instead of 16" in refused(caption_family, changed(FEATURE, dim=8), "eagle")
   wide = dataclasses.replace(tiny.SMALL_CAPTIONS, vocab_size=16)
-  assert "vocab_size 16 instead of 8" in refused(caption_host, changed(EDGE, trunk=wide), "inter_head")
+  assert "vocab_size 16 instead of 8" in refused(caption_family, changed(EDGE, trunk=wide), "inter_head")
 
 
-def test_words_that_training_did_not_have(caption_host):
-  host = dataclasses.replace(caption_host, things=("cat", "apple"), words=frozenset({"red", "cat", "apple"}))
-  assert list(host.encode(["A red cat!", "an apple"]).warnings) == []
-  assert list(host.encode(["a blue cat on a blue background", "cat", "Sleeping cat"]).warnings) == [
+def test_words_that_training_did_not_have(caption_family):
+  family = dataclasses.replace(caption_family, things=("cat", "apple"), words=frozenset({"red", "cat", "apple"}))
+  assert list(family.encode(["A red cat!", "an apple"]).warnings) == []
+  assert list(family.encode(["a blue cat on a blue background", "cat", "Sleeping cat"]).warnings) == [
     "Prompt 1 has words that the networks have never seen: blue, on, background",
     "Prompt 3 has words that the networks have never seen: sleeping; they know 2 things: cat, apple",
   ]
-  assert list(dataclasses.replace(host, things=()).encode("blue").warnings) == [
+  assert list(dataclasses.replace(family, things=()).encode("blue").warnings) == [
     "Prompt 1 has words that the networks have never seen: blue"
   ]
   for wrong in ("cat", {"cat": 1}, [1]):
-    parts = {"tokenizer": host.tokenizer, "text": host.text, "things": wrong, "vocabulary": "none"}
+    parts = {"tokenizer": family.tokenizer, "text": family.text, "things": wrong, "vocabulary": "none"}
     with pytest.raises(ValueError, match="Must have a list of words as part 'things' of here"):
-      make_host(host.target, HostParts("here", parts))
+      make_family(family.target, FamilyParts("here", parts))
 
 
-def test_parts_that_do_not_fit(caption_host):
+def test_parts_that_do_not_fit(caption_family):
   with pytest.raises(ValueError, match="Must have an image tokenizer, small holds a llamagen"):
-    dataclasses.replace(caption_host, tokenizer=SMALL)
+    dataclasses.replace(caption_family, tokenizer=SMALL)
   with pytest.raises(ValueError, match="target draws from 16 tokens but vq has only 8 codes"):
-    dataclasses.replace(caption_host, target=changed(caption_host.target, vocab_size=16))
+    dataclasses.replace(caption_family, target=changed(caption_family.target, vocab_size=16))
   with pytest.raises(ValueError, match="gives 6 x 8 features, the target takes 9 x 8"):
-    dataclasses.replace(caption_host, target=changed(caption_host.target, prefix_len=9))
+    dataclasses.replace(caption_family, target=changed(caption_family.target, prefix_len=9))
   with pytest.raises(ValueError, match="vocabulary is larger"):
-    dataclasses.replace(caption_host, text=changed(caption_host.text, vocab_size=9))
+    dataclasses.replace(caption_family, text=changed(caption_family.text, vocab_size=9))
   with pytest.raises(ValueError, match="Must have a text_encoder for captions, small holds a llamagen"):
-    dataclasses.replace(caption_host, text=SMALL)
+    dataclasses.replace(caption_family, text=SMALL)
   with pytest.raises(ValueError, match="a part 'tokenizer' for here, we instead got none"):
-    make_host(caption_host.target, HostParts("here", {}))
+    make_family(caption_family.target, FamilyParts("here", {}))

@@ -8,7 +8,7 @@ import pytest
 from jaxspec.families import token_images
 from jaxspec.models import registry
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Pairs, Prefixed, Prompt
-from jaxspec.models.registry import FAMILIES, Family
+from jaxspec.models.registry import FAMILIES, FamilySpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,13 +16,13 @@ class OwnConfig:
   width: int = 3
 
 
-OWN = Family(OwnConfig, lambda config: None, "jaxspec.families.token_images:make_host")
+OWN = FamilySpec(OwnConfig, lambda config: None, "jaxspec.families.token_images:make_family")
 
 
 def test_families_of_your_own():
   with registry.registered("own", OWN):
-    assert registry.make_config("own", {"width": 4}) == OwnConfig(4) and registry.family_of(OwnConfig()) == "own"
-    assert "own" in registry.generating() and registry.host_maker("own") is token_images.make_host
+    assert registry.make_config("own", {"width": 4}) == OwnConfig(4) and registry.family_name(OwnConfig()) == "own"
+    assert "own" in registry.generating() and registry.family_maker("own") is token_images.make_family
     with pytest.raises(ValueError, match="a new name"):
       registry.register("own", OWN)
     with pytest.raises(ValueError, match="a config class of its own for other, OwnConfig is that of own"):
@@ -32,9 +32,9 @@ def test_families_of_your_own():
 
 def test_every_host_is_found():
   for name in registry.generating():
-    assert callable(registry.host_maker(name))
+    assert callable(registry.family_maker(name))
   with pytest.raises(ValueError, match="a network that generates .*llamagen, gpt_neo.* instead got a kl_vae"):
-    registry.host_maker("kl_vae")
+    registry.family_maker("kl_vae")
 
 
 @pytest.mark.parametrize("kind", [ClassLabels, OrderedLabels, Caption, Prompt, Prefixed, Pairs])

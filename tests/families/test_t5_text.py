@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jaxspec.families import t5_text
-from jaxspec.families.family import HostParts
+from jaxspec.families.family import FamilyParts
 from jaxspec.families.text_features import write_features
-from jaxspec.families.token_images import FeatureHost, T5Host, make_host
+from jaxspec.families.token_images import FeatureFamily, T5Family, make_family
 from jaxspec.io import checkpoints
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.io.text.t5_tokenizer import encode, load_t5_tokenizer
@@ -35,18 +35,18 @@ def tokenizer():
 
 
 @pytest.fixture
-def host(folder, tokenizer):
-  return make_host(tiny.checkpoint(TARGET, "target"), HostParts("here", {"tokenizer": tokenizer, "text": str(folder)}))
+def family(folder, tokenizer):
+  return make_family(tiny.checkpoint(TARGET, "target"), FamilyParts("here", {"tokenizer": tokenizer, "text": str(folder)}))
 
 
-def _is_loaded(host):
-  return host.encoder._loaded is not None
+def _is_loaded(family):
+  return family.encoder._loaded is not None
 
 
-def test_prompts(host, folder):
+def test_prompts(family, folder):
   """Cleaned, cut, encoded with padding last, then padded in front."""
-  assert isinstance(host, T5Host) and not _is_loaded(host)
-  encoded = host.encode(PROMPTS)
+  assert isinstance(family, T5Family) and not _is_loaded(family)
+  encoded = family.encode(PROMPTS)
   whole = checkpoints.load(folder)
   ids, mask, dropped = encode(load_t5_tokenizer(folder), ["of a", "a bowl of ramen on a table", ""], 6)
   assert mask.sum(axis=1).tolist() == [3, 6, 1] and dropped[1] > 0
@@ -59,62 +59,62 @@ def test_prompts(host, folder):
     "Nothing of prompt 3 is left after cleaning",
     f"Prompt 2 is too long: its last {dropped[1]} of {5 + dropped[1]} tokens were cut off",
   ]
-  assert host.encode("a fox", ["mine"]).captions == ["mine"]
+  assert family.encode("a fox", ["mine"]).captions == ["mine"]
 
 
-def test_batches_do_not_matter(host, monkeypatch):
-  together = host.encode(PROMPTS).condition
+def test_batches_do_not_matter(family, monkeypatch):
+  together = family.encode(PROMPTS).condition
   monkeypatch.setattr(t5_text, "_ROWS", 2)
-  apart = host.encode(PROMPTS).condition
+  apart = family.encode(PROMPTS).condition
   np.testing.assert_array_equal(apart.mask, together.mask)
   np.testing.assert_allclose(apart.features, together.features, atol=1e-5)
 
 
-def test_weights_are_there_while_they_are_used(host, folder, tokenizer):
-  assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(host.text.params))
-  first = host.encode(["a fox"]).condition
-  assert _is_loaded(host)
-  host.release()
-  assert not _is_loaded(host)
-  jax.tree.map(np.testing.assert_array_equal, host.encode(["a fox"]).condition, first)
+def test_weights_are_there_while_they_are_used(family, folder, tokenizer):
+  assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(family.text.params))
+  first = family.encode(["a fox"]).condition
+  assert _is_loaded(family)
+  family.release()
+  assert not _is_loaded(family)
+  jax.tree.map(np.testing.assert_array_equal, family.encode(["a fox"]).condition, first)
   # A network that was loaded elsewhere stays what it is.
-  parts = HostParts("here", {"tokenizer": tokenizer, "text": checkpoints.load(folder)})
-  given = make_host(host.target, parts)
+  parts = FamilyParts("here", {"tokenizer": tokenizer, "text": checkpoints.load(folder)})
+  given = make_family(family.target, parts)
   given.release()
   jax.tree.map(np.testing.assert_array_equal, given.encode(["a fox"]).condition, first)
 
 
-def test_features_are_kept_in_a_file(host, tokenizer, tmp_path):
-  encoded = host.encode(PROMPTS)
+def test_features_are_kept_in_a_file(family, tokenizer, tmp_path):
+  encoded = family.encode(PROMPTS)
   write_features(tmp_path / "t5.npz", encoded.condition, encoded.captions)
-  again = make_host(host.target, HostParts("here", {"tokenizer": tokenizer})).encode(tmp_path / "t5.npz")
+  again = make_family(family.target, FamilyParts("here", {"tokenizer": tokenizer})).encode(tmp_path / "t5.npz")
   jax.tree.map(np.testing.assert_array_equal, again.condition, encoded.condition)
   assert again.captions == PROMPTS and not again.warnings
   with np.load(tmp_path / "t5.npz") as arrays:
     wrong = dict(arrays) | {"captions": np.asarray(["one"])}
   with pytest.raises(ValueError, match="as many captions as features, we instead got 1 for 3"):
-    make_host(host.target, HostParts("here", {"tokenizer": tokenizer})).encode(wrong)
+    make_family(family.target, FamilyParts("here", {"tokenizer": tokenizer})).encode(wrong)
 
 
 def test_pipelines(folder, tmp_path):
   """By folder; the encoder has the dtype of the target."""
   target, vq = tiny.save(tmp_path / "target", TARGET, 0), tiny.save(tmp_path / "vq", tiny.VQ, 1)
   pipe = load_pipeline(target, tokenizer=vq, text=folder, dtype="bfloat16")
-  assert isinstance(pipe.host, T5Host) and not _is_loaded(pipe.host)
-  assert {leaf.dtype for leaf in jax.tree.leaves(pipe.host.text.params)} == {jnp.dtype("bfloat16")}
+  assert isinstance(pipe.family, T5Family) and not _is_loaded(pipe.family)
+  assert {leaf.dtype for leaf in jax.tree.leaves(pipe.family.text.params)} == {jnp.dtype("bfloat16")}
   encoded = pipe.encode(["a fox"])
   assert encoded.condition.features.dtype == np.float32 and encoded.condition.features.shape == (1, 6, 8)
-  assert {leaf.dtype for leaf in jax.tree.leaves(pipe.host.encoder._loaded)} == {jnp.dtype("bfloat16")}
+  assert {leaf.dtype for leaf in jax.tree.leaves(pipe.family.encoder._loaded)} == {jnp.dtype("bfloat16")}
   bare = load_pipeline(target, tokenizer=vq)
-  assert isinstance(bare.host, FeatureHost)
+  assert isinstance(bare.family, FeatureFamily)
   with pytest.raises(ValueError, match="prompts need a T5 encoder"):
     bare.encode(["a fox"])
 
 
-def test_folders_that_do_not_fit(host, folder, tokenizer, tmp_path):
+def test_folders_that_do_not_fit(family, folder, tokenizer, tmp_path):
   def refused(text):
     with pytest.raises(ValueError) as caught:
-      make_host(host.target, HostParts("here", {"tokenizer": tokenizer, "text": str(text)}))
+      make_family(family.target, FamilyParts("here", {"tokenizer": tokenizer, "text": str(text)}))
     return str(caught.value)
 
   wide = t5_folders.converted(tmp_path / "wide", T5Config(vocab_size=500, dim=12, num_layers=1, num_heads=1, ffn_hidden=4))

@@ -8,8 +8,8 @@ from tokenizers import Tokenizer, models
 
 from jaxspec import methods
 from jaxspec.core.network import Network
-from jaxspec.families.family import HostParts
-from jaxspec.families.texts import make_host
+from jaxspec.families.family import FamilyParts
+from jaxspec.families.texts import make_family
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models.conditions import Prompt
@@ -23,7 +23,7 @@ _TABLE, _OTHER = ({"weight": np.full((len(tiny.WORDS), 16), value)} for value in
 
 
 def make(config, folder, **params):
-  return make_host(tiny.checkpoint(config, folder, params), HostParts(folder, {}))
+  return make_family(tiny.checkpoint(config, folder, params), FamilyParts(folder, {}))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def texts(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def host(texts):
+def family(texts):
   return make(tiny.NEO, texts / "target", wte=_TABLE)
 
 
@@ -45,63 +45,64 @@ def llama(texts):
   return make(tiny.LLAMA, texts / "draft", embed_tokens=_TABLE, lm_head=_OTHER)
 
 
-def test_what_a_language_model_says(host, llama):
+def test_what_a_language_model_says(family, llama):
   size = len(tiny.WORDS)
-  assert (host.noun, host.tokens, host.vocab_size, host.num_tokens, host.grid) == ("text", "discrete", size, None, None)
-  assert host.end_token == (tiny.WORDS.index(tiny.END),) and host.default_length(SamplingConfig()) == 64
-  assert host.draft_families == llama.draft_families == ("gpt_neo", "llama")
-  for network, output in ((host, _TABLE), (llama, _OTHER)):
-    tables = {name: table() for name, table in network.shared_tables().items()}
-    assert tables["embedding"] is _TABLE["weight"] and tables["output"] is output["weight"]
+  assert (family.noun, family.space.kind, family.space.vocab_size) == ("text", "discrete", size)
+  assert family.space.num_tokens is None and family.space.grid is None
+  assert family.end_token == (tiny.WORDS.index(tiny.END),) and family.default_length(SamplingConfig()) == 64
+  assert family.draft_families == llama.draft_families == ("gpt_neo", "llama")
+  for network in (family, llama):
+    assert network.space.embedding() is _TABLE["weight"] and network.space.codebook is None
 
 
 @pytest.mark.parametrize("form", [np.array, tuple, iter, lambda texts: dict.fromkeys(texts).keys()])
-def test_texts_of_every_form(host, form):
-  encoded = host.encode(form(["once", "upon"]), form(["one", "two"]))
+def test_texts_of_every_form(family, form):
+  encoded = family.encode(form(["once", "upon"]), form(["one", "two"]))
   assert encoded.captions == ["one", "two"]
-  np.testing.assert_array_equal(encoded.condition.tokens, host.encode(["once", "upon"]).condition.tokens)
-  assert host.encode(np.array("once")).captions == ["once"] == host.encode(np.str_("once")).captions
+  np.testing.assert_array_equal(encoded.condition.tokens, family.encode(["once", "upon"]).condition.tokens)
+  assert family.encode(np.array("once")).captions == ["once"] == family.encode(np.str_("once")).captions
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"once", {"once": 1}, iter([]), [b"once"], np.array([1, 2]), [["once"]]])
-def test_what_are_no_texts(host, wrong):
+def test_what_are_no_texts(family, wrong):
   with pytest.raises(ValueError, match="Must have (at least one text|text as every text), "):
-    host.encode(wrong)
+    family.encode(wrong)
 
 
-def test_ragged_beginnings(host):
-  encoded = host.encode(["once", "é"])
+def test_ragged_beginnings(family):
+  encoded = family.encode(["once", "é"])
   assert isinstance(encoded.condition, Prompt) and encoded.condition.batch_size == 2
   assert encoded.condition.tokens.shape == (2, 8) and encoded.condition.mask.sum(axis=1).tolist() == [2, 2]
-  ragged = host.encode(["once upon", "é"]).condition
+  ragged = family.encode(["once upon", "é"]).condition
   assert ragged.tokens.shape == (2, 8) and ragged.mask.sum(axis=1).tolist() == [6, 2] and not ragged.mask[1, :6].any()
   assert ragged.longest == 6
-  assert host.encode("once").captions == ["once"]
+  assert family.encode("once").captions == ["once"]
   for prompts, words in (([], "at least one text"), (["one", ""], "text 2 is ''"), (["\udcff"], "every text in UTF-8")):
     with pytest.raises(ValueError) as caught:
-      host.encode(prompts)
+      family.encode(prompts)
     assert words in str(caught.value)
 
 
-def test_continuations(host):
-  condition = host.encode(["once upon", "é"]).condition
+def test_continuations(family):
+  condition = family.encode(["once upon", "é"]).condition
   tokens = np.zeros((2, 3), np.int32)
-  tokens[0, :2], tokens[1] = host.encode("once").condition.tokens[0, -2:], [tiny.WORDS.index("on")] * 2 + [host.end_token[0]]
-  assert host.decode(tokens, lengths=np.asarray([2, 3]), condition=condition) == ["once upononce", "éonon"]
-  assert host.decode(tokens, lengths=np.asarray([1, 2])) == ["on", "onon"]
+  tokens[0, :2] = family.encode("once").condition.tokens[0, -2:]
+  tokens[1] = [tiny.WORDS.index("on")] * 2 + [family.end_token[0]]
+  assert family.decode(tokens, lengths=np.asarray([2, 3]), condition=condition) == ["once upononce", "éonon"]
+  assert family.decode(tokens, lengths=np.asarray([1, 2])) == ["on", "onon"]
 
 
-def test_drafts(host, llama, tmp_path):
-  host.check_fit(llama.target, SAME_FAMILY)
+def test_drafts(family, llama, tmp_path):
+  family.check_fit(llama.target, SAME_FAMILY)
   with pytest.raises(ValueError, match="vocab_size 300 instead of"):
-    host.check_fit(tiny.checkpoint(dataclasses.replace(tiny.LLAMA, vocab_size=300), "draft"), SAME_FAMILY)
+    family.check_fit(tiny.checkpoint(dataclasses.replace(tiny.LLAMA, vocab_size=300), "draft"), SAME_FAMILY)
   tiny.byte_tokenizer([*reversed(tiny.WORDS[:-1]), tiny.WORDS[-1]]).save(str(tmp_path / TOKENIZER_FILE))
   with pytest.raises(ValueError, match="its tokenizer has other tokens"):
-    host.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path), SAME_FAMILY)
-  host.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path / "none"), SAME_FAMILY)  # it need not have one
+    family.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path), SAME_FAMILY)
+  family.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path / "none"), SAME_FAMILY)  # it need not have one
   head = tiny.checkpoint(EagleConfig.of(tiny.CAPTIONS), "feature")
   with pytest.raises(ValueError, match="does not fit the target: .* heads can be put on .* got a GPTNeoConfig"):
-    host.check_fit(head, "eagle")
+    family.check_fit(head, "eagle")
 
 
 def test_tokenizers_that_do_not_fit(tmp_path):
@@ -112,25 +113,25 @@ def test_tokenizers_that_do_not_fit(tmp_path):
     make(tiny.NEO, tmp_path)
 
 
-def test_a_draft_need_not_be_a_language_model(host):
+def test_a_draft_need_not_be_a_language_model(family):
   """A table of counts, as a method of one's own may read it: no length is known, and no cache is counted."""
-  condition, counts = host.encode("once upon").condition, Network(len, {"counts": np.zeros(4)})
-  assert host.check_length(counts, condition, 10**6) == []
+  condition, counts = family.encode("once upon").condition, Network(len, {"counts": np.zeros(4)})
+  assert family.check_length(counts, condition, 10**6) == []
   with_draft, alone = (
-    Decoder(host.network(host.target, "target"), methods.Speculative(gamma=2), draft) for draft in (counts, None)
+    Decoder(family.network(family.target, "target"), methods.Speculative(gamma=2), draft) for draft in (counts, None)
   )
   assert with_draft.decode_bytes(1, condition, max_len=8) == alone.decode_bytes(1, condition, max_len=8)
 
 
-def test_lengths(host, llama):
-  condition = host.encode("once upon").condition  # 6 tokens
-  learned, rotary = host.network(host.target, "target"), llama.network(llama.target, "small")
-  assert host.check_length(learned, condition, 42) == []
+def test_lengths(family, llama):
+  condition = family.encode("once upon").condition  # 6 tokens
+  learned, rotary = family.network(family.target, "target"), llama.network(llama.target, "small")
+  assert family.check_length(learned, condition, 42) == []
   with pytest.raises(ValueError, match="at most 48 tokens for the target, we instead got 6 tokens of text and 43 more"):
-    host.check_length(learned, condition, 43)
-  assert host.check_length(rotary, condition, 10) == []
-  assert host.check_length(rotary, condition, 11) == [
+    family.check_length(learned, condition, 43)
+  assert family.check_length(rotary, condition, 10) == []
+  assert family.check_length(rotary, condition, 11) == [
     "The draft small was trained on texts of up to 16 tokens, this one may get 6 tokens of text and 11 more"
   ]
   stretched = dataclasses.replace(tiny.LLAMA, rope=Rope(scaling="dynamic", factor=2.0, original_max_positions=16))
-  assert host.check_length(dataclasses.replace(rotary, config=stretched), condition, 11) == []
+  assert family.check_length(dataclasses.replace(rotary, config=stretched), condition, 11) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from jaxspec import methods
 from jaxspec.core import orders, rng
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.models.conditions import OrderedLabels
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
@@ -99,7 +101,7 @@ def small(name: str, **options) -> methods.Method:
 
 
 def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
-  """A decoder on the tiniest networks that the method runs on; ``fields`` go over its own."""
+  """A decoder on the tiniest networks that the method runs on; ``fields`` go over its own and those of its space."""
   name = method.name
   if method.tokens == methods.SCALES:
     known = dict(target=maps(1), draft=maps(2), sampling=sampling or ScaleSampling())
@@ -109,11 +111,13 @@ def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
     family = "mar" if name == "parallel" else "causal"
     known = dict(target=vectors(family, 1), draft=vectors(family, 2), sampling=sampling or STOPPED)
   else:
-    known = dict(target=markov(0), draft=markov(1), vocab_size=V, num_tokens=N, grid=GRID, codebook=lambda: codebook()[:V])
+    known = dict(target=markov(0), draft=markov(1), sampling=sampling or SamplingConfig())
+    known |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=GRID, codebook=lambda: codebook()[:V]))
     if name.startswith("eagle"):
-      known |= dict(target=host(), draft=head(), vocab_size=None, num_tokens=16, grid=(4, 4), codebook=codebook)
-    known |= dict(sampling=sampling or SamplingConfig())
-  return Decoder(**(known | dict(method=method) | fields))
+      known |= dict(target=host(), draft=head(), space=TokenSpace(num_tokens=16, grid=(4, 4), codebook=codebook))
+  of_space = {field.name: fields.pop(field.name) for field in dataclasses.fields(TokenSpace) if field.name in fields}
+  space = dataclasses.replace(known.get("space", TokenSpace(known["sampling"].tokens)), **of_space)
+  return Decoder(**(known | dict(method=method, space=space) | fields))
 
 
 def condition_of(decoder: Decoder, rows: int = 2):
@@ -121,7 +125,7 @@ def condition_of(decoder: Decoder, rows: int = 2):
   if decoder.method.name != "parallel":
     return labels
   keys = rng.row_keys(jax.random.key(9), rows)
-  return OrderedLabels(labels.labels, orders.random_order(keys, decoder.context.num_tokens))
+  return OrderedLabels(labels.labels, orders.random_order(keys, decoder.context.space.num_tokens))
 
 
 def traced(decoder: Decoder, rows: int = 2, **options):

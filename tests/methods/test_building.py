@@ -33,7 +33,7 @@ def _decoder(name, **fields):
 @pytest.mark.parametrize("name", EVERY)
 def test_every_method_builds_and_traces(name):
   bound = _decoder(name)
-  parts, length = bound.parts, bound.context.num_tokens
+  parts, length = bound.parts, bound.context.space.num_tokens
   assert (parts.drafter is None) == (parts.decode is not None)
   if parts.drafter is not None:
     assert parts.drafter.window == bound.method.drafts_per_round()
@@ -110,7 +110,7 @@ def test_missing_parts_are_named(name):
     (lambda: decoder(small("gsd", window=10)), "window of at most the 9 tokens"),
     (lambda: decoder(small("cspd", gamma=4)), "gamma below the 4 tokens"),
     (lambda: decoder(small("eagle", tree_depth=17)), "tree_depth of at most the 16 tokens"),
-    (lambda: decoder(small("cspd"), draft=markov(0)), "network of vector tokens .* as markov 0"),
+    (lambda: decoder(small("cspd"), draft=markov(0)), "network of continuous tokens .* as markov 0"),
     (lambda: decoder(small("ar"), SamplingConfig(cfg_scale=2.0)), "unconditional condition"),
   ],
 )
@@ -178,7 +178,7 @@ def test_at_temperature_zero_every_method_draws_the_greedy_tokens(name):
   greedy = SamplingConfig(temperature=0.0)
   bound = decoder(small(name, **options), greedy)
   out = bound(labels(3), key=jax.random.key(0))
-  plain = decoder(small("ar"), greedy, target=bound.target, num_tokens=bound.num_tokens)
+  plain = decoder(small("ar"), greedy, target=bound.target, num_tokens=bound.space.num_tokens)
   np.testing.assert_array_equal(out.tokens, plain(labels(3), key=jax.random.key(1)).tokens)
 
 

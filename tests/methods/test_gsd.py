@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.methods import Gsd, Sjd
 from jaxspec.methods.method import BuildContext
 from jaxspec.rules import gsd_rule
@@ -14,10 +15,12 @@ from jaxspec.sampling import SamplingConfig
 
 CONTEXT = BuildContext(
   SamplingConfig(),
-  vocab_size=5,
-  grid=(3, 4),
-  codebook=lambda: jnp.arange(10.0).reshape(5, 2) + 1,
-  embedding=lambda: jnp.eye(5),
+  TokenSpace(
+    vocab_size=5,
+    grid=(3, 4),
+    codebook=lambda: jnp.arange(10.0).reshape(5, 2) + 1,
+    embedding=lambda: jnp.eye(5),
+  ),
 )
 
 
@@ -49,7 +52,8 @@ def test_the_released_code():
 
 def test_static_groups_are_clusters_of_the_vectors():
   codes = lambda: jnp.asarray([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
-  rule, groups = Gsd(variant="static", group_size=2).rule(dataclasses.replace(CONTEXT, vocab_size=4, codebook=codes))
+  context = BuildContext(SamplingConfig(), TokenSpace(vocab_size=4, codebook=codes))
+  rule, groups = Gsd(variant="static", group_size=2).rule(context)
   assert rule == StaticGroupsRule()
   assert groups[0] == groups[2] != groups[1] == groups[3]
   assert len(np.unique(Gsd(variant="static", group_size=9).rule(CONTEXT)[1])) == 1  # no more than there are tokens

@@ -21,6 +21,7 @@ import numpy as np
 from conversion import engine
 from conversion.llamagen import FAMILY as GPT
 from conversion.llamagen_vq import FAMILY as VQ
+from jaxspec.core.network import Network
 from jaxspec.core.types import ModelFns, Params, PyTree
 from jaxspec.io import checkpoints
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed, left_pad
@@ -56,7 +57,7 @@ _Rows = functools.partial(GoldenRows, GOLDEN, inputs=INPUTS)
 
 
 @functools.cache
-def load(stem: str) -> checkpoints.Checkpoint:
+def load(stem: str) -> Network:
   """The checkpoint converted from ``STEM.pt``."""
   family, fields = (VQ, {}) if stem.startswith("vq") else (GPT, FIELDS[stem])
   with tempfile.TemporaryDirectory() as folder:

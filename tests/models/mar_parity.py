@@ -22,6 +22,7 @@ from conversion import engine
 from conversion.mar import FAMILY as MAR_FAMILY
 from conversion.mar_vae import FAMILY as VAE_FAMILY
 from jaxspec.core import orders
+from jaxspec.core.network import Network
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.ddpm import ChainSummary, Prediction, TokenNoise
 from jaxspec.diffusion.schedule import diffusion_tables
@@ -69,7 +70,7 @@ class Rows(GoldenRows):
 
 
 @functools.cache
-def load(stem: str) -> checkpoints.Checkpoint:
+def load(stem: str) -> Network:
   """The checkpoint converted from an official file."""
   vae = stem == "vae"
   file = next(GOLDEN / f"{stem}{end}" for end in (".pth", ".ckpt", ".safetensors") if (GOLDEN / f"{stem}{end}").exists())
@@ -180,7 +181,7 @@ def tables() -> list[Row]:
   return rows.done()
 
 
-def _head(model: checkpoints.Checkpoint) -> tuple[DiffLoss, dict]:
+def _head(model: Network) -> tuple[DiffLoss, dict]:
   config = model.config
   return DiffLoss(config.token_dim, config.diffloss_width, config.diffloss_depth), {"params": model.params["diffloss"]}
 

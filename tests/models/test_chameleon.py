@@ -8,6 +8,7 @@ import pytest
 import jaxspec
 from jaxspec import methods
 from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.io.text.language_tokenizer import pad_left
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.chameleon.chameleon_drawing import drawing_fns, drawing_params, null_prompt
@@ -60,7 +61,8 @@ def _tape(uniforms) -> Tape:
 
 def _decoder(config, params, sampling, method=methods.Plain()) -> Decoder:
   network = Network(drawing_fns(config), drawing_params(config, params), config)
-  return Decoder(network, method, sampling=sampling, vocab_size=len(config.drawn_ids), legal=config.image_rows)
+  space = TokenSpace(vocab_size=len(config.drawn_ids), legal=config.image_rows)
+  return Decoder(network, method, sampling=sampling, space=space)
 
 
 @pytest.mark.slow

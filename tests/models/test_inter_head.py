@@ -131,7 +131,7 @@ def test_checkpoint_and_config(tmp_path):
   config, fns, params = edge(num_heads=2)
   checkpoints.save(tmp_path / "edge", config, params, meta={"calibration": {"thresholds": []}})
   loaded = checkpoints.load(tmp_path / "edge")
-  assert loaded.config == config and loaded.fns is fns and loaded.family == "inter_head"
+  assert loaded.config == config and loaded.fns is fns and loaded.family_name == "inter_head"
   assert loaded.config.vocab_size == 13 and loaded.config.grid == 4
   jax.tree.map(np.testing.assert_array_equal, loaded.params, params)
   for bad in (dict(num_heads=0), dict(max_radius=0.0), dict(combination="sum")):

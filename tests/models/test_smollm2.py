@@ -47,7 +47,6 @@ def test_known_answers():
     assert list(np.argsort(-row)[:5]) == list(answer["top"])
     np.testing.assert_allclose(row[list(answer["top"])], list(answer["top"].values()), atol=1e-3)
     np.testing.assert_allclose(jax.nn.logsumexp(row), answer["logsumexp"], atol=1e-3)
-  network = jaxspec.Network(model.fns, model.params, model.config)
-  decoder = jaxspec.Decoder(network, sampling=jaxspec.SamplingConfig(temperature=0.0))
+  decoder = jaxspec.Decoder(model, sampling=jaxspec.SamplingConfig(temperature=0.0))
   out = decoder(prompt, key=jax.random.key(0), max_len=12, end_token=model.config.end_ids)
   np.testing.assert_array_equal(out.tokens, [answer["greedy"] for answer in PROMPTS.values()])

@@ -27,7 +27,7 @@ LUMINA = ChameleonConfig(
 def test_tables_are_rows_of_the_ids_that_are_drawn(config):
   """``output`` turns the features into the logits, ``embedding`` is what is fed."""
   trunk = trunk_of(config)
-  whole = random_params(registry.FAMILIES[registry.family_of(config)].make_fns(config), 0)
+  whole = random_params(registry.FAMILIES[registry.family_name(config)].make_fns(config), 0)
   params = trunk.params(config, whole)
   assert jax.tree.map(jnp.shape, params) == jax.tree.map(
     jnp.shape, jax.eval_shape(trunk.fns(config).init, jax.random.key(0))

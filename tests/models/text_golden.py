@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from conversion import gpt_neo, hugging_face, llama
+from jaxspec.core.network import Network
 from jaxspec.io import checkpoints
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "text"
@@ -23,7 +24,7 @@ def architecture(name: str) -> hugging_face.Architecture:
 
 
 @functools.cache
-def load(name: str) -> checkpoints.Checkpoint:
+def load(name: str) -> Network:
   """The checkpoint converted from a stored folder."""
   with tempfile.TemporaryDirectory() as folder:
     destination = Path(folder) / "model"

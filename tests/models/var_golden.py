@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from conversion import engine, var, var_vae
+from jaxspec.core.network import Network
 from jaxspec.io import checkpoints
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "var"
@@ -22,7 +23,7 @@ def arrays(stem: str) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def load(stem: str) -> checkpoints.Checkpoint:
+def load(stem: str) -> Network:
   """The checkpoint converted from an official file."""
   family = var_vae.FAMILY if stem.endswith("_vae") else var.FAMILY
   with tempfile.TemporaryDirectory() as folder:

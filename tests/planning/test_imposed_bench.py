@@ -40,7 +40,7 @@ def test_break_even():
 def test_what_cannot_be_measured():
   with pytest.raises(ValueError, match="a model of token ids to impose acceptance, we instead got mar-b"):
     RandomModel(MODELS["mar-b"], "float32")
-  with pytest.raises(ValueError, match="a method that draws ids for tiny, we instead got cspd"):
+  with pytest.raises(ValueError, match="a method that draws discrete tokens for tiny, we instead got cspd"):
     RandomModel(MODEL, "float32").decoder(methods.Cspd(gamma=2), SAMPLING)
 
 

@@ -127,7 +127,7 @@ def test_limits_of_a_published_network():
 @pytest.mark.parametrize("kwargs, line", [
   (dict(dtype="int8"), "dtype in bfloat16, float32"),
   (dict(batches=(0,)), "batches of at least 1, we instead got 0"),
-  (dict(method=methods.Cspd()), "draws ids for tiny, we instead got cspd"),
+  (dict(method=methods.Cspd()), "draws discrete tokens for tiny, we instead got cspd"),
   (dict(mesh=MeshSizes(1, 2)), "mesh of the 1 devices of h100, we instead got data=1,model=2"),
   (dict(method=methods.Speculative(gamma=16)), "gamma below the 16 tokens"),
   (dict(acceptance=1.5), "acceptance from 0 to 1, we instead got 1.5"),
@@ -167,10 +167,10 @@ WRITERS = {
 
 
 @pytest.mark.parametrize(("kind", "grid"), {"captions": (2, 2), "texts": None, "causal": (2, 2), "mar": (2, 2)}.items())
-def test_the_grid_of_a_model_is_that_of_its_host(tmp_path, kind, grid):
+def test_the_grid_of_a_model_is_that_of_its_family(tmp_path, kind, grid):
   path = WRITERS[kind](tmp_path)
   assert find_model(str(path / "target")).grid == grid
-  assert load_pipeline(path / "target" if kind == "texts" else path).host.grid == grid
+  assert load_pipeline(path / "target" if kind == "texts" else path).family.space.grid == grid
 
 
 def test_row_ends_are_a_column():
@@ -202,9 +202,9 @@ def test_models():
 
 def test_maps_are_not_planned(tmp_path):
   path = save(tmp_path / "var", VAR, 0)
-  with pytest.raises(ValueError, match=r"one token after the other, .*var draws whole maps \(var\)"):
+  with pytest.raises(ValueError, match=r"one token after the other, .*var draws whole scales \(var\)"):
     find_model(str(path))
-  with pytest.raises(ValueError, match=r"one token after the other, .*target draws whole states \(dit\)"):
+  with pytest.raises(ValueError, match=r"one token after the other, .*target draws whole noisy images \(dit\)"):
     find_model(str(named("digits32-dit") / "target"))
 
 

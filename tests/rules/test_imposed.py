@@ -130,7 +130,7 @@ def test_a_decode_counts_what_was_imposed():
   """Random networks agree by chance only; other acceptances need no other program."""
   fns = llamagen_fns(CONFIG)
   target, draft = (Network(fns, fns.init(jax.random.key(seed)), CONFIG, name=str(seed)) for seed in (0, 1))
-  decoder = Decoder(target, methods.Speculative(draft=draft, gamma=3), num_tokens=64)
+  decoder = Decoder(target, methods.Speculative(draft=draft, gamma=3))
   labels = ClassLabels(jnp.zeros((1024,), jnp.int32))
   assert dataclasses.replace(decoder, imposed=0.2).parts.verifier == dataclasses.replace(decoder, imposed=0.9).parts.verifier
   for acceptance in (0.5, 0.9):
@@ -160,4 +160,4 @@ def test_what_cannot_be_imposed():
     with pytest.raises(ValueError, match="at least one round, none below 0"):
       Imposed(lengths=wrong)
   with pytest.raises(ValueError, match="a method for ids to impose its acceptance, we instead got cspd"):
-    Decoder(network, methods.Cspd(draft=network), sampling=ContinuousSampling(steps="10"), num_tokens=64, imposed=0.5)
+    Decoder(network, methods.Cspd(draft=network), sampling=ContinuousSampling(steps="10"), imposed=0.5)

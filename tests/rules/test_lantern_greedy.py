@@ -9,6 +9,7 @@ import pytest
 
 import jaxspec
 from jaxspec.core import rng
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Draft
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.llamagen import llamagen_fns
@@ -75,7 +76,7 @@ def test_the_whole_method_is_greedy_but_not_plain(networks):
   decode = {}
   for factor in (1.0, 8.0):
     method = jaxspec.methods.Lantern(factor=factor, num_neighbours=6, gamma=3)
-    decoder = dataclasses.replace(greedy, method=method, draft=draft, codebook=lambda: codebook)
+    decoder = dataclasses.replace(greedy, method=method, draft=draft, space=TokenSpace(codebook=lambda: codebook))
     decode[factor] = decoder(helpers.labels(3), key=jax.random.key(0), max_len=16)
     again = decoder(helpers.labels(3), key=jax.random.key(1), max_len=16)
     np.testing.assert_array_equal(decode[factor].tokens, again.tokens)
@@ -87,9 +88,8 @@ def test_the_whole_method_is_greedy_but_not_plain(networks):
 
 def test_options_without_a_distribution_are_errors(networks):
   target, draft, codebook = networks
-  decoder = jaxspec.Decoder(
-    target, jaxspec.methods.Lantern(), draft, jaxspec.SamplingConfig(temperature=0.0), codebook=lambda: codebook, audit=True
-  )
+  sampling, space = jaxspec.SamplingConfig(temperature=0.0), TokenSpace(codebook=lambda: codebook)
+  decoder = jaxspec.Decoder(target, jaxspec.methods.Lantern(), draft, sampling, space, audit=True)
   with pytest.raises(ValueError, match="above 0 to audit"):
     _ = decoder.parts
   head = eagle_fns(EagleConfig.of(helpers.TARGET))

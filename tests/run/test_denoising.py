@@ -1,4 +1,4 @@
-"""Networks of states as a host: on stored tiny networks, through the pipeline."""
+"""Networks of states as a family: on stored tiny networks, through the pipeline."""
 
 import dataclasses
 import shutil
@@ -56,10 +56,10 @@ def test_what_a_pipeline_draws_with(bundle):
   alone = jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "tokenizer")
   assert alone.sampling() == DenoisingSampling(250, 1.5) and alone.default_method == "ar"
   assert alone.methods() == ["ar", "step-speculative"] and alone.method("step-speculative").draft == "frozen"
-  assert alone.decoder("step-speculative").context.num_tokens == 250
+  assert alone.decoder("step-speculative").context.space.num_tokens == 250
   # Five states in a pass of two rows, both halves of guidance, in float32; each with its noise and its variance.
   assert alone.decoder("step-speculative").decode_bytes(2, None) == 4 * 3 * 2 * 2 * 5 * 256
-  assert alone.decoder("step-speculative", steps=20).context.num_tokens == 20
+  assert alone.decoder("step-speculative", steps=20).context.space.num_tokens == 20
   assert pipe.encode([1, 0]).condition.labels.tolist() == [1, 0]
 
 
@@ -68,7 +68,7 @@ def test_what_does_not_fit(bundle):
   for call, words in (
     (lambda: pipe.encode(10), "a class from 0 to 9, we instead got 10"),
     (lambda: pipe.decoder(methods.StepSpeculative(gamma=STEPS)), f"gamma below the {STEPS} tokens of a row"),
-    (lambda: pipe.decoder("speculative"), "a method for tokens that are states, we instead got speculative"),
+    (lambda: pipe.decoder("speculative"), "a method that draws denoising steps, we instead got speculative"),
     (lambda: pipe.sampling(temperature=0.5), "sampling settings in steps, cfg_scale, we instead got temperature"),
     (lambda: pipe.sampling(steps="ddim5"), "a step of DDIM has no noise"),
     (lambda: pipe.sampling(steps=2000), "at most 1000 steps"),
@@ -90,7 +90,7 @@ def test_what_does_not_fit(bundle):
     (dict(num_classes=4), "num_classes 4 instead of 10"),
   ):
     with pytest.raises(ValueError, match=f"The draft other does not fit the target: {words}"):
-      pipe.host.check_fit(tiny.checkpoint(dataclasses.replace(SMALL, **change), "other"), methods.SAME_FAMILY)
+      pipe.family.check_fit(tiny.checkpoint(dataclasses.replace(SMALL, **change), "other"), methods.SAME_FAMILY)
   parts = dict(tokenizer=bundle / "tokenizer", draft=bundle / "tokenizer")
   with pytest.raises(ValueError, match="of the family dit as draft, .*tokenizer holds a kl_vae"):
     jaxspec.load_pipeline(bundle / "target", **parts).method("step-speculative")
@@ -99,7 +99,7 @@ def test_what_does_not_fit(bundle):
     networks.decoder(
       methods.StepSpeculative(), draft=dataclasses.replace(other, fns=other.fns._replace(schedule="cosine"))
     ).parts
-  with pytest.raises(ValueError, match="a network of states .DiTFns. as maps"):
+  with pytest.raises(ValueError, match="a network of denoising steps .DiTFns. as maps"):
     networks.decoder(methods.StepSpeculative(), target=networks.maps(1)).parts
 
 
@@ -115,12 +115,12 @@ def test_plain_decoding_is_the_sampler(bundle):
   chain = jax.jit(lambda: ddpm.sample(predict_fn, network.tables, noise, jnp.float32(1)))()
   np.testing.assert_allclose(out.tokens[:, -1], chain.token, rtol=2e-3, atol=2e-3)
   latents = to_latents(chain.token, target.config) / SD_LATENT_SCALE
-  vae = pipe.host.tokenizer
+  vae = pipe.family.tokenizer
   wanted = np.clip(127.5 * np.asarray(vae.fns.decode(vae.params, latents)) + 128, 0, 255).astype(np.uint8)
   assert out.images.shape == wanted.shape and np.abs(wanted.astype(int) - out.images).max() <= 1
   few = pipe([0, 1, 2], key=keys, method="ar", max_len=3)
   np.testing.assert_allclose(few.tokens, out.tokens[:, :3], rtol=1e-4, atol=1e-4)
-  assert few.images is None and pipe.host.decode(few.tokens).shape == out.images.shape
+  assert few.images is None and pipe.family.decode(few.tokens).shape == out.images.shape
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_a_draft_alone(toys):
   pipe = load_pipeline(toys)
   alone = pipe.alone("rough")
   assert alone.default_method == "ar" and alone.name.endswith("/rough") and not alone.drafts
-  assert alone.target.params is pipe.drafts["rough"].params and alone.host.palette.shape == (3, 3)
+  assert alone.target.params is pipe.drafts["rough"].params and alone.family.palette.shape == (3, 3)
   with pytest.raises(ValueError, match="a draft in rough, we instead got 'smooth'"):
     pipe.alone("smooth")
 
@@ -189,8 +189,8 @@ def test_defaults_of_a_bundle(captions):
   ("call", "words"),
   [
     (lambda p: p.method("magic"), "a method in ar, speculative"),
-    (lambda p: p.method("cspd"), "tokens that are ids, we instead got cspd"),
-    (lambda p: p.method(Cspd()), "tokens that are ids"),
+    (lambda p: p.method("cspd"), "tokens that are discrete, we instead got cspd"),
+    (lambda p: p.method(Cspd()), "tokens that are discrete"),
     (lambda p: p.method("speculative", gama=3), "we instead got gama"),
     (lambda p: p.method(Speculative(), gama=3), "options that method speculative declares, we instead got gama"),
     (lambda p: p.method("speculative", gamma=0), "gamma of at least 1"),
@@ -216,7 +216,8 @@ def test_language_models(texts):
   pipe = load_pipeline(texts)
   assert pipe.default_method == "speculative" and list(pipe.drafts) == ["draft"]
   decoder, condition = pipe.decoder(), pipe.encode(["once upon", "é"]).condition
-  assert decoder.num_tokens is None and decoder.codebook is None and decoder.embedding().shape[1] == 16
+  space = decoder.context.space
+  assert space.num_tokens is None and space.codebook is None and space.embedding().shape[1] == 16
   assert pipe.warnings(decoder, condition, 10) == []
   assert pipe.warnings(decoder, condition, 11) == [
     "The draft draft was trained on texts of up to 16 tokens, this one may get 6 tokens of text and 11 more"
@@ -235,7 +236,7 @@ def test_texts(texts):
   assert out.tokens.shape == (2, 8) and out.images is None and (out.lengths <= 8).all()
   assert [text.startswith(prompt) for text, prompt in zip(out.texts, out.captions)] == [True, True]
   hot = pipe(["on"] * 8, key=KEY, max_len=40, temperature=9.0, method="ar")
-  (end,) = pipe.host.end_token
+  (end,) = pipe.family.end_token
   for row, length in zip(hot.tokens, hot.lengths):
     assert end not in row[: length - 1] and not row[length:].any() and (length == 40 or row[length - 1] == end)
 
@@ -266,14 +267,14 @@ def test_settings_of_vectors(masked, causal):
   pipe = load_pipeline(causal)
   assert pipe.sampling() == ContinuousSampling(5) and pipe.method() == Cspd(draft="small", gamma=2)
   assert pipe.methods() == ["ar", "cspd", "parallel"] and pipe.matmul_precision == "float32"
-  with pytest.raises(ValueError, match="tokens that are vectors, we instead got sjd"):
+  with pytest.raises(ValueError, match="tokens that are continuous, we instead got sjd"):
     pipe.method("sjd")
   with pytest.raises(ValueError, match="gamma below the 4 tokens"):
     pipe.decoder(Cspd(gamma=4))
   with pytest.raises(ValueError, match="sampling settings in steps, stop"):
     pipe.sampling(top_k=3)
   numbers = load_pipeline(masked / "target", vae=masked / "vae", latent_scale=0.25)
-  assert numbers.encode([2, 0]).captions == ["class 2", "class 0"] and numbers.host.latent_scale == 0.25
+  assert numbers.encode([2, 0]).captions == ["class 2", "class 0"] and numbers.family.latent_scale == 0.25
   assert numbers.default_method == "ar" and numbers.sampling() == ContinuousSampling()
   with pytest.raises(ValueError, match="of the family causal_tokens as draft, .*draft holds a mar"):
     load_pipeline(causal, draft=masked / "draft")
@@ -302,7 +303,7 @@ def test_the_default_bundle(captions, monkeypatch):
 
 @pytest.mark.parametrize("bundle", ["captions", pytest.param("causal", marks=pytest.mark.slow)])
 def test_rounds_end_with_the_result_of_the_program(request, bundle):
-  """Round by round tokens only grow, and the host's finishing at the end gives what one program gives."""
+  """Round by round tokens only grow, and the family's finishing at the end gives what one program gives."""
   pipe = load_pipeline(request.getfixturevalue(bundle), matmul_precision="float32")
   prompts = ["red apple"] if bundle == "captions" else [1]
   job = pipe.job(prompts, seed=5)

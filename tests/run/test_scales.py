@@ -1,4 +1,4 @@
-"""Networks of scales as a host: on stored tiny networks, through the pipeline and the command line."""
+"""Networks of scales as a family: on stored tiny networks, through the pipeline and the command line."""
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ def test_parts_that_do_not_fit(bundle, tmp_path):
     pipe.encode(10)
   with pytest.raises(ValueError, match="gamma below the 6 tokens of a row, we instead got 6"):
     pipe.decoder(methods.ScaleSpeculative(gamma=6))
-  with pytest.raises(ValueError, match="a method for tokens that are maps, we instead got speculative"):
+  with pytest.raises(ValueError, match="a method that draws scales, we instead got speculative"):
     pipe.decoder("speculative")
   with pytest.raises(ValueError, match="sampling settings in cfg_scale, top_k, top_p, temperature, we instead got steps"):
     pipe.sampling(steps=3)
@@ -76,9 +76,9 @@ def test_plain_decoding_is_the_sampler(bundle):
   assert np.abs(whole.astype(int) - out.images).max() <= 1
   few = pipe([0, 1, 2], key=keys, method="ar", sampling=sampling, max_len=4)
   np.testing.assert_array_equal(few.tokens, out.tokens[:, :4])
-  coarse = pipe.host.decode(few.tokens)
+  coarse = pipe.family.decode(few.tokens)
   assert few.images is None and coarse.shape == out.images.shape and (coarse != out.images).any()
-  np.testing.assert_array_equal(pipe.host.decode(out.tokens, lengths=np.full(3, 4)), coarse)
+  np.testing.assert_array_equal(pipe.family.decode(out.tokens, lengths=np.full(3, 4)), coarse)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ def test_bundles_load_with_their_defaults(name):
   assert decoder.drafting is (None if draft is None else pipe.drafts[draft]) and decoder.sampling == pipe.sampling()
   for method in pipe.methods():
     if pipe.method(method).draft_family is not None:
-      pipe.host.check_fit(pipe.drafts.checkpoint(pipe.method(method).draft), pipe.method(method).draft_family)
+      pipe.family.check_fit(pipe.drafts.loaded(pipe.method(method).draft), pipe.method(method).draft_family)
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from jaxspec.core.network import Network
 from jaxspec.families.token_images import VOCABULARY_FILE
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import write_bundle
-from jaxspec.io.checkpoints import Checkpoint
 from jaxspec.io.text import text_tokenizer
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.heads.eagle_head import EagleConfig
@@ -24,7 +24,7 @@ from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig
 from jaxspec.models.mar.mar import MARConfig
-from jaxspec.models.registry import FAMILIES, family_of
+from jaxspec.models.registry import FAMILIES, family_name
 from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig
@@ -60,7 +60,7 @@ LLAMA = LlamaConfig(
 
 @functools.cache
 def _template(config):
-  return jax.eval_shape(FAMILIES[family_of(config)].make_fns(config).init, jax.random.key(0))
+  return jax.eval_shape(FAMILIES[family_name(config)].make_fns(config).init, jax.random.key(0))
 
 
 def weights(config, seed: int, scale: float = 0.5):
@@ -76,10 +76,10 @@ def save(path: Path, config, seed: int, *, scale: float = 0.5, **meta) -> Path:
   return path
 
 
-def checkpoint(config, name: str, params=None, **meta) -> Checkpoint:
-  """A checkpoint that was never written; without weights unless it is given some."""
-  family = family_of(config)
-  return Checkpoint(config, {} if params is None else params, FAMILIES[family].make_fns(config), family, meta, Path(name))
+def checkpoint(config, name: str, params=None, **meta) -> Network:
+  """A network as it is loaded, of a checkpoint that was never written; without weights unless it is given some."""
+  family = family_name(config)
+  return Network(FAMILIES[family].make_fns(config), params or {}, config, meta, Path(name).name, family, Path(name))
 
 
 def save_vocabulary(file: Path) -> None:

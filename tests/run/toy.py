@@ -1,6 +1,6 @@
 """A family of its own for tests: Markov chains over a few ids, whose prompts are numbers and whose images are colours.
 
-It shows all that a new family needs: a config, its functions, a host, and one line in the registry.
+It shows all that a new family needs: a config, its functions, a family, and one line in the registry.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.network import Network
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import ModelFns, ModelOutput
-from jaxspec.families.family import Encoded, Host, HostParts, check_captions
+from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions
 from jaxspec.io import checkpoints
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.registry import Family
+from jaxspec.models.registry import FamilySpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,18 +51,18 @@ def toy_fns(config: ToyConfig) -> ModelFns:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ToyHost(Host):
+class ToyFamily(Family):
   """Rows begin after a number; ids are colours of a palette, one pixel each."""
 
   condition_type = ClassLabels
   fit_fields = ("vocab_size", "num_tokens")
 
-  target: checkpoints.Checkpoint
+  target: Network
   palette: np.ndarray  # [V, 3] uint8
 
-  @property
-  def num_tokens(self):
-    return self.target.config.num_tokens
+  @functools.cached_property
+  def space(self):
+    return TokenSpace(vocab_size=self.target.config.vocab_size, num_tokens=self.target.config.num_tokens)
 
   def encode(self, prompts, captions=None):
     default = [f"after {number}" for number in prompts]
@@ -70,12 +72,12 @@ class ToyHost(Host):
     return self.palette[np.asarray(tokens)][:, None]
 
 
-def make_toy(target: checkpoints.Checkpoint, parts: HostParts) -> ToyHost:
-  """The host, with its part ``palette``."""
-  return ToyHost(target, np.asarray(parts.value("palette"), np.uint8))
+def make_toy(target: Network, parts: FamilyParts) -> ToyFamily:
+  """The family, with its part ``palette``."""
+  return ToyFamily(target, np.asarray(parts.value("palette"), np.uint8))
 
 
-FAMILY = Family(ToyConfig, toy_fns, make_toy)
+FAMILY = FamilySpec(ToyConfig, toy_fns, make_toy)
 PALETTE = [[0, 0, 0], [255, 0, 0], [0, 0, 255]]
 
 

@@ -172,9 +172,9 @@ def test_a_pair_of_scales_is_trained_and_draws(tmp_path, monkeypatch, digits):
   scale_tokenizer.train(run, tmp_path / "tokenizer", export_to=bundle)
   _train_pair(class_scales, tmp_path, monkeypatch, bundle, resumed="smoke-edge", tokenizer=str(bundle / "tokenizer"))
   pipe = load_pipeline(bundle)
-  assert pipe.host.classes == digits.classes and list(pipe.drafts) == ["small"]
+  assert pipe.family.classes == digits.classes and list(pipe.drafts) == ["small"]
   assert pipe.defaults.method == "scale-speculative"
-  assert pipe.drafts.checkpoint("small").config.inter_head and pipe.sampling().cfg_scale == 1.5
+  assert pipe.drafts.loaded("small").config.inter_head and pipe.sampling().cfg_scale == 1.5
   assert pipe(["3"], key=jax.random.key(0)).images.shape == (1, 32, 32, 3)
   report = pipe(["3"], key=jax.random.key(0), method=pipe.method("scale-ciar", tau=1e9, max_window=1))
   assert int(report.counters.local.sum()) == 3
@@ -195,8 +195,8 @@ def test_a_pair_of_states_is_trained_and_draws(tmp_path, monkeypatch, digits):
   write_bundle(source, parts={"vae": "vae", "classes": digits.classes, "latent_scale": 0.5})
   _train_pair(class_denoising, tmp_path, monkeypatch, bundle, vae=str(source / "vae"))
   pipe = load_pipeline(bundle)
-  assert pipe.host.classes == digits.classes and pipe.host.latent_scale == 0.5 and list(pipe.drafts) == ["small"]
-  assert pipe.defaults.method == "step-speculative" and pipe.drafts.checkpoint("small").config.radius
+  assert pipe.family.classes == digits.classes and pipe.family.latent_scale == 0.5 and list(pipe.drafts) == ["small"]
+  assert pipe.defaults.method == "step-speculative" and pipe.drafts.loaded("small").config.radius
   assert pipe(["3"], key=jax.random.key(0), steps=6).images.shape == (1, 32, 32, 3)
   report = pipe(["3"], key=jax.random.key(0), steps=6, method=pipe.method("step-ciar", tau=1e9))
   assert int(report.counters.local.sum()) == 6

@@ -115,7 +115,7 @@ def test_scripts_run_and_resume(tmp_path, monkeypatch):
       draft = dataclasses.replace(run, name=f"{name}-draft")
       class_tokens.train(in_one_go(draft), tmp_path / draft.name, export_to=folder)
     loaded = load_pipeline(folder)
-    assert list(loaded.drafts) == ["small"] and "food-fruit" in loaded.host.classes and loaded.sampling().stop == 5
+    assert list(loaded.drafts) == ["small"] and "food-fruit" in loaded.family.classes and loaded.sampling().stop == 5
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ NUM = HELD_OUT + 4
 def bundle(tmp_path_factory):
   """A bundle of random networks, and samples of random tokens."""
   path = make_fake_bundle(tmp_path_factory.mktemp("edge") / "bundle", cfg_scale=2.0)
-  text = load_pipeline(path).host.text.config
+  text = load_pipeline(path).family.text.config
   generator = np.random.default_rng(0)
   np.savez(
     path / "samples.npz", tokens=generator.integers(16, size=(NUM, 16)).astype(np.int16),
@@ -89,11 +89,11 @@ def test_kept_logits_of_the_cloud_give_the_same_loss(bundle, guided):
   pipeline = load_pipeline(bundle)
   run = dataclasses.replace(short(inter_head.get_config("1"), bundle, 1), guided=guided)
   config, params = edge_from_cloud(pipeline.target.config, pipeline.target.params, 1, jax.random.key(0))
-  frozen = {"text": pipeline.host.text.params, "cloud": pipeline.target.params}
+  frozen = {"text": pipeline.family.text.params, "cloud": pipeline.target.params}
   target_fn = functools.partial(jax.jit(inter_head.make_target_fn(run, pipeline)), frozen)
   samples = {name: leaf[:5] for name, leaf in student.samples_of(run).items()}
   kept = with_logits(samples, target_fn, rows=2)
-  assert kept["logits"].shape == (5, 1 + guided, 16, pipeline.host.vocab_size)
+  assert kept["logits"].shape == (5, 1 + guided, 16, pipeline.family.space.vocab_size)
   loss_fn = jax.jit(inter_head.make_loss_fn(run, config, pipeline))
   rows = np.array([4, 1, 3])
   anew, read = (loss_fn(params, frozen, pick(batch, rows), jax.random.key(1)) for batch in (samples, kept))

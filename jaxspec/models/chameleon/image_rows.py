@@ -16,7 +16,7 @@ from jaxspec.core.types import Array
 
 @dataclasses.dataclass(frozen=True)
 class ImageRows:
-  """Which ids are legal at each index of an image; a `jaxspec.sampling.logit_processing.LegalFn`.
+  """Which ids are legal at each index of an image; a `jaxspec.core.token_space.LegalFn`.
 
   Attributes:
     num_codes: codes, the ids from 0.

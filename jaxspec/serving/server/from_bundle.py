@@ -20,8 +20,8 @@ from jax.sharding import Mesh, PartitionSpec
 
 from jaxspec.core import mesh as meshes
 from jaxspec.core.types import ModelFns, PyTree
-from jaxspec.families.family import Host
-from jaxspec.families.token_images import CaptionHost, LabelHost
+from jaxspec.families.family import Family
+from jaxspec.families.token_images import CaptionFamily, LabelFamily
 from jaxspec.io import checkpoints
 from jaxspec.methods.method import DISCRETE, Method
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
@@ -125,14 +125,14 @@ def engine_of(
   Raises:
     ValueError: in one line, for arguments that do not fit.
   """
-  host, parts = pipeline.host, _parts(pipeline, methods, sampling, max_len, max_prompt)
+  family, parts = pipeline.family, _parts(pipeline, methods, sampling, max_len, max_prompt)
   pipeline.check_weights()
   for profile in parts.profiles:
     profile.check_decode_time(parts.max_len, max_decode_ms / 1000)
   params = parts.params if pipeline.mesh is None else _on_mesh(parts.params, pipeline.mesh)
-  settings = dict(digest=checkpoints.digest(host.target.path), end_ids=host.end_token or (), max_len=parts.max_len)
+  settings = dict(digest=checkpoints.digest(family.target.folder), end_ids=family.end_token or (), max_len=parts.max_len)
   settings |= dict(read_condition=parts.read, matmul_precision=pipeline.matmul_precision, mesh=pipeline.mesh)
-  if host.sends_text:
+  if family.sends_text:
     settings |= dict(max_condition=_text_bytes(parts.example))
   return Engine(params, parts.model, parts.profiles, example=parts.example, **(settings | options))
 
@@ -177,15 +177,15 @@ def _parts(
   max_len: int | None,
   max_prompt: int | None,
 ) -> _Parts:
-  host, target = pipeline.host, pipeline.target
-  if host.tokens != DISCRETE:
-    raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {host.tokens}")
+  family, target = pipeline.family, pipeline.target
+  if family.space.kind != DISCRETE:
+    raise ValueError(f"Must have a network of discrete tokens to serve it, {pipeline.name} draws {family.space.noun}")
   sampling = pipeline.sampling() if sampling is None else sampling
-  warp = dataclasses.replace(sampling.warp(), legal=host.legal)
-  profiles = [ServedProfile(wire_of(_method(pipeline, each), host.vocab_size), warp) for each in methods]
-  example, read = _conditions(host, max_prompt)
-  max_len = _length(host, max_len, example)
-  host.check_length(target, example, max_len)
+  warp = dataclasses.replace(sampling.warp(), legal=family.space.legal)
+  profiles = [ServedProfile(wire_of(_method(pipeline, each), family.space.vocab_size), warp) for each in methods]
+  example, read = _conditions(family, max_prompt)
+  max_len = _length(family, max_len, example)
+  family.check_length(target, example, max_len)
   model, params = sampling.side(target)
   return _Parts(params, model, profiles, example, read, max_len)
 
@@ -211,35 +211,35 @@ def _method(pipeline: Pipeline, served: Served) -> Method:
   return method
 
 
-def _length(host: Host, max_len: int | None, example: PyTree) -> int:
-  if max_len is not None or host.num_tokens is not None:
-    return max_len or host.num_tokens
-  longest, prompt = host.target.config.max_positions, example.tokens.shape[1]
+def _length(family: Family, max_len: int | None, example: PyTree) -> int:
+  if max_len is not None or family.space.num_tokens is not None:
+    return max_len or family.space.num_tokens
+  longest, prompt = family.target.config.max_positions, example.tokens.shape[1]
   if prompt >= longest:
     raise ValueError(f"Must have max_len with a max_prompt of {prompt}, the network is made for {longest} tokens in all")
   return min(_LONGEST_TEXT, longest - prompt)
 
 
-def _conditions(host: Host, max_prompt: int | None) -> tuple[PyTree, ReadCondition | None]:
+def _conditions(family: Family, max_prompt: int | None) -> tuple[PyTree, ReadCondition | None]:
   """The largest condition, and a reader of conditions where the default does not do."""
-  config = host.target.config
-  read = (lambda sent: _encoded(host, sent)) if host.sends_text else None
-  if host.condition_type is Prompt:
+  config = family.target.config
+  read = (lambda sent: _encoded(family, sent)) if family.sends_text else None
+  if family.condition_type is Prompt:
     size = min(_LONGEST_PROMPT, config.max_positions // 2) if max_prompt is None else max_prompt
     return Prompt(*(np.broadcast_to(np.ones((), dtype), (1, size)) for dtype in (np.int32, bool))), read  # of any size
   if max_prompt is not None:
-    raise ValueError(f"Must have max_prompt with networks that read prompts as text, we instead got {host.target.path}")
-  if isinstance(host, LabelHost):
+    raise ValueError(f"Must have max_prompt with networks that read prompts as text, we instead got {family.target.path}")
+  if isinstance(family, LabelFamily):
     return ClassLabels(np.full(1, config.num_classes - 1, np.int32)), None
-  if isinstance(host, CaptionHost):
+  if isinstance(family, CaptionFamily):
     sizes = (1, config.prefix_len)
     example = Caption(np.zeros((*sizes, config.caption_dim), np.float32), np.ones(sizes, bool))
     return example, read
-  raise ValueError(f"Must have a network of texts, classes or captions to serve it, we instead got {host.target.path}")
+  raise ValueError(f"Must have a network of texts, classes or captions to serve it, we instead got {family.target.path}")
 
 
-def _encoded(host: Host, sent: tuple[int, ...] | int | str) -> PyTree:
+def _encoded(family: Family, sent: tuple[int, ...] | int | str) -> PyTree:
   if not isinstance(sent, str):
     found = "a class label" if isinstance(sent, int) else "its ids"
     raise ValueError(f"Must have the text of a prompt, we instead got {found}")
-  return host.encode([sent]).condition
+  return family.encode([sent]).condition

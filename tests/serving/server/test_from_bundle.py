@@ -9,9 +9,10 @@ import pytest
 
 import jaxspec
 from jaxspec.cli.serve import _method
+from jaxspec.core.token_kinds import CONTINUOUS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.io import checkpoints
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
-from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import Prompt
 from jaxspec.run.loading import load_pipeline
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
@@ -40,8 +41,8 @@ def over(cloud, pipeline, method, encoded, max_len, profile, **options):
   """A decode of two rows by a method of the pipeline, and the tokens of its one program."""
   method = pipeline.method(method)
   decoder = pipeline.decoder(method)
-  wire, sampling = wire_of(method, pipeline.host.vocab_size), decoder.sampling
-  options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.host.end_token)
+  wire, sampling = wire_of(method, pipeline.family.space.vocab_size), decoder.sampling
+  options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.family.end_token)
   with pipeline.context():
     out, _ = decode_over_cloud(
       decoder.parts.params.draft, jax.random.key(3), encoded.condition, cloud=cloud, drafter=decoder.parts.drafter,
@@ -106,8 +107,8 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   monkeypatch.setattr(from_bundle, "Engine", lambda *args, **options: made.update(options, profiles=args[2]))
   from_bundle.engine_of(texts)
   assert made["max_len"] == 24 == made["example"].tokens.shape[1] and made["end_ids"] == fake_language.TARGET.end_ids
-  assert made["profiles"] == [ServedProfile(wire_of(Sqs(), texts.host.vocab_size)), ServedProfile(wire_of(Plain(), 259))]
-  assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.host.target.path), "float32")
+  assert made["profiles"] == [ServedProfile(wire_of(method, texts.family.space.vocab_size)) for method in (Sqs(), Plain())]
+  assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.family.target.path), "float32")
   from_bundle.engine_of(captions, [Plain()])
   assert made["max_len"] == 16 and made["max_condition"] == 1000
   profile = _method("ciar:verify=greedy")
@@ -123,10 +124,10 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
 
 def test_what_cannot_be_served(texts, captions):
   serve = functools.partial(from_bundle.engine_of, texts)
-  bare = load_pipeline(texts.host.target.path.parent, target_weights=False)
-  vectors = SimpleNamespace(name="latents", host=SimpleNamespace(tokens=CONTINUOUS), target=None)
+  bare = load_pipeline(texts.family.target.path.parent, target_weights=False)
+  vectors = SimpleNamespace(name="latents", family=SimpleNamespace(space=TokenSpace(CONTINUOUS)), target=None)
   for call, words in (
-    (lambda: from_bundle.engine_of(vectors), "a network of ids"),
+    (lambda: from_bundle.engine_of(vectors), "a network of discrete tokens to serve it, latents draws continuous tokens"),
     (lambda: serve([Speculative()]), "sqs, ciar, ar"),
     (lambda: serve([Ciar(verify="lantern")]), "verify greedy, or exact"),
     (lambda: serve([Ciar(inject="both")]), "without interval features"),

@@ -1,0 +1,48 @@
+"""What the tokens of a row may be, in one value that goes from a family to its decoders and methods."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from jaxspec.core.short_repr import short_repr
+from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
+from jaxspec.core.types import Array
+
+# (index of a token in its row, ``[...]`` int32 from 0) -> the ids that it may be, ``[..., V]`` bool. Hashable, and equal for
+# equal rules, like everything static.
+LegalFn = Callable[[Array], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenSpace:
+  """The tokens of a row: their kind, their number, and the tables by which methods compare them.
+
+  Tables are functions, so that nothing is loaded before a method reads it.
+
+  Attributes:
+    kind: of the tokens (`jaxspec.core.token_kinds`).
+    vocab_size: ``V``; None without a vocabulary.
+    num_tokens: tokens of a row; None where rows end at an end token, or where the sampling settings decide.
+    grid: rows and columns of the tokens of an image; None for others.
+    codebook: returns ``[V, C]``, the rows of the image tokenizer; None without one.
+    embedding: returns ``[V, D]``, the target's input embedding; None without one.
+    legal: which ids a token may be at each index of a row; None: all.
+    unit_codes: whether codes are compared at unit length, as most image tokenizers look them up.
+  """
+
+  __repr__ = short_repr
+
+  kind: str = DISCRETE
+  vocab_size: int | None = None
+  num_tokens: int | None = None
+  grid: tuple[int, int] | None = None
+  codebook: Callable[[], Array] | None = None
+  embedding: Callable[[], Array] | None = None
+  legal: LegalFn | None = None
+  unit_codes: bool = True
+
+  @property
+  def noun(self) -> str:
+    """The plural of a token, for messages: "continuous tokens", but "scales"."""
+    return f"{self.kind} tokens" if self.kind in (DISCRETE, CONTINUOUS) else self.kind
