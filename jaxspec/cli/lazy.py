@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from jaxspec.cli import errors
 from jaxspec.core.options import suggestion
+
+if TYPE_CHECKING:
+  from jaxspec.io.converters import Converter
 
 
 class LazyCommand(NamedTuple):
@@ -20,7 +24,7 @@ class LazyCommand(NamedTuple):
 class LazyGroup(click.Group):
   """Group over a table of `LazyCommand`; failures end in one line, see `jaxspec.cli.errors`."""
 
-  def __init__(self, *args, lazy_commands: dict[str, LazyCommand], **kwargs):
+  def __init__(self, *args, lazy_commands: Mapping[str, LazyCommand | Converter], **kwargs):
     super().__init__(*args, **kwargs)
     self._lazy_commands = lazy_commands
 

@@ -13,7 +13,7 @@ from jaxspec.core import rng
 from jaxspec.core.state import DecodeResult
 from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.core.types import PyTree
-from jaxspec.methods import Ciar, Plain, Sqs
+from jaxspec.methods import Ciar
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
@@ -74,7 +74,7 @@ class Messages(NamedTuple):
 
 def has_messages(job: Job) -> bool:
   """Whether rounds of the job's method can be sent: it has messages, and tokens are ids."""
-  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.family.space.kind == DISCRETE
+  return method_codecs.has_wire(job.method) and job.pipeline.family.space.kind == DISCRETE
 
 
 def wire_of(job: Job) -> Wire:
@@ -86,8 +86,8 @@ def wire_of(job: Job) -> Wire:
   method, vocab, width = job.method, job.pipeline.family.space.vocab_size, 0
   if not has_messages(job):
     raise ValueError(
-      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and discrete tokens, we instead "
-      f"got {method.name} for {job.pipeline.family.space.kind}"
+      f"--wire, --network and --cloud go with methods that have messages ({', '.join(method_codecs.WIRES)}) and discrete "
+      f"tokens, we instead got {method.name} for {job.pipeline.family.space.kind}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
     features = getattr(job.decoder.draft.config, "features", None)
