@@ -1,27 +1,25 @@
-"""How many devices a server bears, on paper: ``python -m experiments.capacity``.
+"""Capacity of a server in devices, by calculation: ``python -m experiments.capacity``.
 
     python -m experiments.capacity                                        # the tables of docs/capacity.md
     python -m experiments.capacity --set params=1.1e9 --set max_rows=32   # for other networks and machines
 
-1. A step reads the weights once and computes ``M W`` inputs, whichever takes longer; and it reads, writes and reads the
+1. A step takes the longer of reading the weights once and computing ``M W`` inputs, plus reading, writing and reading the
    caches of its ``M`` rows.
 2. A device drafts and waits for the link, ``Z`` seconds a call, then for half a step and its own step. With ``a`` of them at
-   once a server has ``a / (Z + 1.5 t)`` calls a second; it is filled to 0.7 of what it can, or until its memory is full.
-3. That ``1.5 t`` holds up to there is not assumed but simulated, with the scheduler of the server.
+   once a server has ``a / (Z + 1.5 t)`` calls a second; it is filled to 0.7 of its capacity, or until its memory is full.
+3. A simulation with the scheduler of the server confirms ``1.5 t`` up to this load.
 
-Figures are rounded to two digits before they are used further, as one does on paper. Nothing is measured here.
+Figures are rounded to two digits before further use. Nothing is measured here.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
-import sys
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.server.simulation import Load, Simulated, simulate
+from jaxspec.core.command_line import script, set_option
 from jaxspec.serving.server.scheduler import Policy
 
 FLEETS = (10**3, 10**5, 10**7)
@@ -32,7 +30,7 @@ CALL_UP, CALL_DOWN, TLS = 81, 68, 22
 
 @dataclasses.dataclass(frozen=True)
 class Capacity:
-  """A network, a machine, and how they are used.
+  """A network, a machine, and their use.
 
   Attributes:
     params: weights of the network.
@@ -40,8 +38,8 @@ class Capacity:
     bandwidth: bytes a second of the accelerator's memory; ``flops`` operations a second; ``memory`` bytes.
     max_rows: rows M of a step; ``width`` inputs W of a row.
     think_s: Z, seconds of drafting and of the link in a call.
-    share: of devices that decode at a time.
-    fill: of what a server can do.
+    share: share of devices that decode at a time.
+    fill: share of the capacity of a server.
     frame_up, frame_down: bytes of the frames of a call.
     call_ms: of a core of the server, for gRPC, TLS and protobuf of a call.
     read_ms: the same, for reading a frame into arrays (`bench:reading`).
@@ -108,7 +106,7 @@ class Capacity:
 
 
 class Fleet(NamedTuple):
-  """What a number of devices needs."""
+  """Requirements of a number of devices."""
 
   devices: int
   at_once: float
@@ -120,7 +118,7 @@ class Fleet(NamedTuple):
 
 
 def fleet(capacity: Capacity, devices: int) -> Fleet:
-  """What ``devices`` need."""
+  """Requirements of ``devices``."""
   active = capacity.share * devices
   calls = active / capacity.round_s
   replicas = math.ceil(active / two_digits(capacity.at_once))
@@ -133,7 +131,7 @@ def fleet(capacity: Capacity, devices: int) -> Fleet:
 
 
 def simulated(capacity: Capacity, devices: int, *, calls: int = 8000, max_wait_s: float = 0.0, seed: int = 0) -> Simulated:
-  """Devices at one server whose steps all take as long."""
+  """Devices at one server with steps of constant time."""
   load, policy = Load(devices, capacity.think_s), Policy(capacity.max_rows, max_wait_s)
   return simulate(load, lambda rows: capacity.step_s, policy, calls=calls, seed=seed)
 
@@ -195,21 +193,13 @@ def _simulated(c: Capacity) -> list[str]:
   return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """The exit status: 0, or 2 after one line about what is wrong."""
-  from jaxspec.training.overrides import override
+@script(__doc__)
+@set_option
+def main(assignments: tuple[str, ...]) -> None:
+  from jaxspec.core.overrides import override
 
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.capacity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
-  try:
-    print(report(override(Capacity(), parser.parse_args(arguments).assignments)), end="")
-  except ValueError as error:
-    print(f"experiments.capacity: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
-  return 0
+  print(report(override(Capacity(), assignments)), end="")
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

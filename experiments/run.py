@@ -1,20 +1,18 @@
 """Makes a table: ``python -m experiments.run scenes:gsd_groups``.
 
-    python -m experiments.run --list                              # every table and what it shows
+    python -m experiments.run --list                              # every table with its title
     python -m experiments.run scenes:gsd_groups --set scorer.num=96  # another size
     python -m experiments.run scenes_ciar:tau scenes_ciar:code --set timings=0  # several, without the wall clock
-    python -m experiments.run scenes:exact --outlook              # how long it takes, and what it can show
-    python -m experiments.run --render                            # every committed table of its JSON again
+    python -m experiments.run scenes:exact --outlook              # its expected time and power
+    python -m experiments.run --render                            # renders every committed table
 
 A table is ``MODULE:NAME`` of `experiments.configs`; ``MODULE:*`` are all of a module. ``--set`` changes a field of the table
 and may be repeated. Figures go to ``experiments/results/MODULE_NAME.json`` and the table to ``.md``; decodes and wall times
-are kept under ``runs/tables``, named after weights, settings and code, so that a killed run goes on and no decode is ever
-stale.
+are cached under ``runs/tables``, named after weights, settings and code, so that killed runs resume and no decode is stale.
 """
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import importlib
 import json
@@ -22,50 +20,45 @@ import logging
 import math
 import pkgutil
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
+from jaxspec.core.command_line import PATH, script, set_option
+
 RESULTS = Path(__file__).parent / "results"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """The exit status: 0, or 2 after one line about what is wrong."""
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("names", nargs="*", metavar="MODULE:NAME")
-  parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
-  parser.add_argument("--list", action="store_true", help="show all tables")
-  parser.add_argument("--render", action="store_true", help="write the tables of the JSON that is there; measures nothing")
-  parser.add_argument("--outlook", action="store_true", help="say how long tables take and what they can show, and stop")
-  parser.add_argument("--retime", action="store_true", help="take the wall clock again where it was kept")
-  parser.add_argument(
-    "--official", type=Path, metavar="PATH", help="checkout of official code (bench:official, official_mar)"
-  )
-  parser.add_argument("--runs", type=Path, default=Path("runs/tables"), help="[%(default)s]")
-  parser.add_argument("--results", type=Path, default=RESULTS)
-  args = parser.parse_args(arguments)
+@script(__doc__)
+@click.argument("names", nargs=-1, metavar="[MODULE:NAME]...")
+@set_option
+@click.option("--list", "lists", is_flag=True, help="Show all tables.")
+@click.option("--render", "renders", is_flag=True, help="Render the tables of existing JSON; measures nothing.")
+@click.option("--outlook", "looks", is_flag=True, help="Print the expected time and power of tables, and stop.")
+@click.option("--retime", is_flag=True, help="Repeat cached wall times.")
+@click.option("--official", type=PATH, metavar="DIR", help="Checkout of official code (bench:official, official_mar).")
+@click.option("--runs", type=PATH, default="runs/tables", help="Folder of decodes and wall times.")
+@click.option("--results", type=PATH, default=RESULTS, help="Folder of the tables.")
+def main(
+  names: tuple[str, ...], assignments: tuple[str, ...], lists: bool, renders: bool, looks: bool, retime: bool,
+  official: Path | None, runs: Path, results: Path,
+) -> None:  # fmt: skip
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-  try:
-    if args.render:
-      render_all(args.results, [file_name(name) for name in args.names])
-    elif args.list or not args.names:
-      print("\n".join(f"{name:<28}{table.title}" for name, table in tables().items()))
-    else:
-      from experiments.engine.experiment import Lab
+  if renders:
+    render_all(results, [file_name(name) for name in names])
+  elif lists or not names:
+    print("\n".join(f"{name:<28}{table.title}" for name, table in tables().items()))
+  else:
+    from experiments.engine.experiment import Lab
 
-      lab = Lab(args.runs, retime=args.retime, official=args.official)
-      for name in chosen(args.names):
-        if args.outlook:
-          print("\n".join([name, *outlook(name, args.assignments, lab)]))
-        else:
-          make(name, args.assignments, lab, args.results)
-  except ValueError as error:
-    print(f"experiments.run: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
-  return 0
+    lab = Lab(runs, retime=retime, official=official)
+    for name in chosen(names):
+      if looks:
+        print("\n".join([name, *outlook(name, assignments, lab)]))
+      else:
+        make(name, assignments, lab, results)
 
 
 def tables() -> dict[str, Any]:
@@ -80,10 +73,10 @@ def tables() -> dict[str, Any]:
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-  """The tables that names and patterns stand for.
+  """The tables that match names and patterns.
 
   Raises:
-    ValueError: for a name that is none.
+    ValueError: for an unknown name.
   """
   known, found = tables(), []
   for name in names:
@@ -97,12 +90,12 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 
 def file_name(name: str) -> str:
-  """Of a table's files, without the ending."""
+  """Name of a table's files, without the suffix."""
   return name.replace(":", "_")
 
 
 def command_of(name: str, assignments: Sequence[str]) -> str:
-  """The command that makes a table anew."""
+  """The command that measures a table again."""
   settings = [f"--set {shlex.quote(assignment)}" for assignment in assignments]
   return " ".join(["python -m experiments.run", name, *settings])
 
@@ -111,11 +104,11 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
   """Measures a table and writes its two files; returns the document.
 
   Raises:
-    ValueError: for an assignment that does not fit, or networks that are not there.
+    ValueError: for an invalid assignment, or missing networks.
   """
   from experiments.engine.experiment import keep_compiled
   from experiments.engine.tables import render
-  from jaxspec.training.overrides import override
+  from jaxspec.core.overrides import override
 
   table = override(tables()[name], assignments)
   keep_compiled()
@@ -130,14 +123,14 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
 
 
 def outlook(name: str, assignments: Sequence[str], lab: Any) -> list[str]:
-  """Lines about a table that is to be made; one batch of every row is decoded, and kept.
+  """Lines about the expected time and power of a table; decodes and caches one batch of every row.
 
   Raises:
-    ValueError: for a table that has no images of prompts.
+    ValueError: for a table without images of prompts.
   """
   from experiments.engine.experiment import keep_compiled
   from experiments.engine.quality import Quality
-  from jaxspec.training.overrides import override
+  from jaxspec.core.overrides import override
 
   table = override(tables()[name], assignments)
   if not isinstance(table, Quality):
@@ -147,7 +140,7 @@ def outlook(name: str, assignments: Sequence[str], lab: Any) -> list[str]:
 
 
 def finite(value: Any) -> Any:
-  """JSON without numbers that JSON does not have; None stands for them."""
+  """JSON with None for numbers that are not finite."""
   if isinstance(value, dict):
     return {name: finite(part) for name, part in value.items()}
   if isinstance(value, (list, tuple)):
@@ -156,13 +149,13 @@ def finite(value: Any) -> Any:
 
 
 def documents(results: Path) -> dict[str, dict[str, Any]]:
-  """The documents of tables in a folder, by the name of their file."""
+  """The documents of tables in a folder, by file name."""
   found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
   return {name: document for name, document in found.items() if "kind" in document}
 
 
 def render_all(results: Path, names: Sequence[str]) -> None:
-  """Writes the tables of all documents in a folder, or of some.
+  """Renders the tables of all or some documents in a folder.
 
   Raises:
     ValueError: for a name without a document.
@@ -177,4 +170,4 @@ def render_all(results: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -1,4 +1,4 @@
-"""Cells of a step: measured once, written at once, and left out when the step runs again."""
+"""Cells of a step: measured once, written at once, and skipped when the step runs again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 
 class TimeIsUp(Exception):
-  """The time of this run is used up; the text names what comes next."""
+  """The time limit of this run is reached; the text names the next cell."""
 
 
 class Clock:
-  """The time of a run.
+  """Time limit of a run.
 
   Args:
-    seconds: after which nothing new is begun.
+    seconds: after which no cell begins.
   """
 
   def __init__(self, seconds: float):
@@ -31,25 +31,25 @@ class Clock:
     return self._end - time.monotonic()
 
   def check(self, following: str) -> None:
-    """Raises `TimeIsUp` when the time is used up."""
+    """Raises `TimeIsUp` after the limit."""
     if self.left <= 0:
       raise TimeIsUp(following)
 
 
 def is_failed(cell: Any) -> bool:
-  """Whether a cell holds an error in place of figures."""
+  """Whether a cell holds an error instead of figures."""
   return isinstance(cell, dict) and "error" in cell
 
 
 class Ledger:
-  """The file of a step: ``{..., "cells": {name: figures}}``; a context that writes it in the end.
+  """The file of a step: ``{..., "cells": {name: figures}}``; a context that writes it at its end.
 
   Args:
-    file: JSON; what an earlier run wrote stays.
-    about: what is said besides the cells, of the newest run.
-    again: whether cells that failed before are measured again.
+    file: JSON; cells of earlier runs stay.
+    about: facts of the newest run besides the cells.
+    again: whether failed cells are repeated.
   Raises:
-    ValueError: for a file of a rehearsal in a real run, or the other way round, or one that holds no step.
+    ValueError: for a file of a rehearsal in a real run, the reverse, or a file without a step.
   """
 
   def __init__(self, file: Path, about: dict[str, Any], *, again: bool = False):
@@ -71,12 +71,12 @@ class Ledger:
 
   @property
   def folder(self) -> Path:
-    """Where its file lies."""
+    """Folder of its file."""
     return self._file.parent
 
   @property
   def cells(self) -> dict[str, Any]:
-    """What is known."""
+    """The measured cells."""
     return self._document["cells"]
 
   @property
@@ -85,7 +85,7 @@ class Ledger:
     return [f"{name}: {cell['error']}" for name, cell in self.cells.items() if is_failed(cell)]
 
   def cell(self, name: str, clock: Clock, measure: Callable[[], Any]) -> Any:
-    """The figures of a cell, measured unless they are known; one that fails is written with its error.
+    """The figures of a cell, measured if they are missing; a failure is written with its error.
 
     Raises:
       TimeIsUp: instead of measuring it.
@@ -97,7 +97,7 @@ class Ledger:
         figures = measure()
       except (TimeIsUp, KeyboardInterrupt):
         raise
-      except Exception as error:  # a network that does not fit must not end the hour
+      except Exception as error:  # a network that does not fit must not end the run
         figures = {"error": " ".join(str(error).split())[:300] or type(error).__name__}
       self.cells[name] = figures
       self._write()

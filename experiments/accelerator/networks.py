@@ -1,4 +1,4 @@
-"""Published sizes with random weights, and the methods that are measured on them."""
+"""Published sizes with random weights, and the measured methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxspec.planning.published_models import Model
 
 SIZES = ("llamagen-b", "llamagen-l", "llamagen-xl", "llamagen-3b")
 TOKENS = 256  # of an image of 256 x 256 pixels
-CLOUD_RATE = 0.3  # of CIAR; the rate is held online, because random networks have no thresholds
+CLOUD_RATE = 0.3  # of CIAR; the rate is controlled online, because random networks have no calibrated thresholds
 _TINY = LlamaGenConfig(num_layers=2, dim=32, num_heads=2, vocab_size=64, num_tokens=16, num_classes=8, multiple_of=32)
 
 
@@ -27,6 +27,6 @@ def method_of(name: str) -> Method:
 
 
 def method_names() -> list[str]:
-  """Methods of ids besides plain decoding, exact ones first."""
+  """Methods of discrete tokens besides plain decoding, exact ones first."""
   found = [name for name, cls in METHODS.items() if cls.fits(DISCRETE) and name != "ar"]
   return sorted(found, key=lambda name: not METHODS[name].exact)

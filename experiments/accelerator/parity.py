@@ -21,7 +21,7 @@ def run(ledger: Ledger, clock: Clock, rehearse: bool) -> None:
 
 
 def compared(check) -> dict[str, Any]:
-  """How many arrays agree, and the one that comes nearest to its tolerance."""
+  """Number of arrays that agree, and the array closest to its tolerance."""
   with jax.default_matmul_precision("highest"):
     rows = list(check())
   shares = {row.array: row.max_error / row.tolerance if row.tolerance else float(row.max_error > 0) for row in rows}

@@ -11,12 +11,12 @@ from jaxspec.run.measure import Timing
 
 
 def run(ledger: Ledger, clock: Clock, rehearse: bool) -> None:
-  """One cell, empty where PyTorch is not installed."""
+  """One cell, empty if PyTorch is not installed."""
   ledger.cell("GPT-B batch 1", clock, lambda: figures(repeats=1 if rehearse else 5))
 
 
 def figures(repeats: int) -> dict:
-  """Tokens per second; on the GPU in bfloat16 where PyTorch sees one."""
+  """Tokens per second; in bfloat16 on a GPU if PyTorch has one."""
   if missing := [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]:
     return {"left out": f"{missing[0]} is not installed"}
   import torch

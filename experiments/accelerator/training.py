@@ -1,4 +1,4 @@
-"""Training of the scenes' target, config ``gpu``, for as long as there is time; its weights are exported at every stop."""
+"""Training of the scenes' target, config ``gpu``, within the time limit; the weights are exported at every stop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from experiments.train import scene_target
 from experiments.train.scene_target import SceneRun
 
 STEPS = 10_000
-_EXPORT_S = 45.0  # kept for evaluating and writing the weights
+_EXPORT_S = 45.0  # reserved for evaluating and writing the weights
 
 
 def run(ledger: Ledger, clock: Clock, rehearse: bool) -> None:
-  """A cell for every run; the step is done when the training is.
+  """A cell for every run; the step ends with the training.
 
   Raises:
     TimeIsUp: if updates are left.
@@ -46,7 +46,7 @@ def config_of(rehearse: bool) -> SceneRun:
 
 
 def trained(config: SceneRun, folder: Path, seconds: float) -> dict[str, Any]:
-  """Updates done, and what the images of the exported weights are worth."""
+  """Number of updates, and scores of images from the exported weights."""
   if seconds <= 0:
     raise TimeIsUp("the training")
   started = time.perf_counter()

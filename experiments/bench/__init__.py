@@ -1,1 +1,1 @@
-"""Programs that time or attack single parts of the library; `experiments.configs.bench` names them."""
+"""Benchmarks and attacks of single parts of the library; `experiments.configs.bench` lists them."""

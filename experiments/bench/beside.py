@@ -1,9 +1,8 @@
-"""Official code beside ours, in one process and in turns: what is common to all official code.
+"""Comparison with official code in one process, in alternating runs: the common part.
 
-1. Random weights are written as the official code writes them. The official network loads the file; ours loads what the
-   converter makes of it.
+1. Random weights are written in the official format. The official network loads the file; ours loads its conversion.
 2. All programs draw one image whose tokens must agree, and the tokens are compared.
-3. All draw other images in turns. How much of the machine others used is measured before and meanwhile.
+3. All draw other images in turns. The load of the machine by other processes is measured before and during the runs.
 
 Needs ``pip install 'jaxspec-decoding[bench]'`` and a checkout of the official code, named by ``--official``.
 """
@@ -34,25 +33,25 @@ OURS = "ours"
 class Program(NamedTuple):
   """One program that draws images, one at a time."""
 
-  compared: Callable[[], np.ndarray]  # tokens [N, ...] of the image that all programs draw alike
-  timed: Callable[[], np.ndarray]  # those of another image at every call
+  compared: Callable[[], np.ndarray]  # tokens [N, ...] of the common image
+  timed: Callable[[], np.ndarray]  # tokens of another image at every call
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Beside(Experiment):
-  """Tokens per second of all programs, and where compared tokens differ.
+  """Tokens per second of all programs, and differences of compared tokens.
 
   Attributes:
     repeats: turns.
-    busy: most of the machine that others may use.
+    busy: largest share of the machine for other processes.
   """
 
   repeats: int = 5
   busy: float = 0.1
   repository: ClassVar[str]
-  modules: ClassVar[tuple[str, ...]]  # of the checkout that are called
-  packages: ClassVar[tuple[str, ...]] = ("torch",)  # that the official code imports
-  tolerance: ClassVar[float] = 0.0  # differences of equal tokens, over the deviation of ours
+  modules: ClassVar[tuple[str, ...]]  # called modules of the checkout
+  packages: ClassVar[tuple[str, ...]] = ("torch",)  # packages that the official code imports
+  tolerance: ClassVar[float] = 0.0  # tolerance of equal tokens, in standard deviations of ours
 
   @abc.abstractmethod
   def programs(self, folder: Path) -> dict[str, Program]:
@@ -60,13 +59,13 @@ class Beside(Experiment):
 
   @abc.abstractmethod
   def facts(self) -> dict[str, Any]:
-    """What the document says about the run; JSON."""
+    """Facts of the run for the document; JSON."""
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`.
 
     Raises:
-      ValueError: without a checkout or a package, or if others use the machine.
+      ValueError: without a checkout or a package, or if other processes use the machine.
     """
     checkout = check_checkout(lab.official, self.repository, self.modules)
     for package in self.packages:
@@ -81,7 +80,7 @@ class Beside(Experiment):
 
 
 def compare(programs: dict[str, Program], repeats: int, tolerance: float) -> dict[str, Any]:
-  """``rows``, what others used meanwhile, threads of PyTorch and versions."""
+  """``rows``, the load by other processes, threads of PyTorch and versions."""
   tokens, first_s = {}, {}
   for name, program in programs.items():
     logging.info("tokens that must agree, and first call: %s", name)
@@ -113,13 +112,13 @@ def compare(programs: dict[str, Program], repeats: int, tolerance: float) -> dic
 
 
 def differences(ours: np.ndarray, others: np.ndarray) -> np.ndarray:
-  """The largest difference of every token ``[N, ...]``, over the deviation of all numbers of ours."""
+  """The largest difference of every token ``[N, ...]``, over the standard deviation of all components of ours."""
   scale = float(np.std(ours)) or 1.0
   return np.abs(ours.astype(np.float64) - others).reshape(len(ours), -1).max(axis=1) / scale
 
 
 def check_checkout(path: Path | None, repository: str, modules: tuple[str, ...]) -> Path:
-  """The folder, if it holds what is called.
+  """The folder, if it has the called modules.
 
   Raises:
     ValueError: in one line, if it does not.
@@ -133,10 +132,10 @@ def check_checkout(path: Path | None, repository: str, modules: tuple[str, ...])
 
 
 def official_part(module: str, name: str) -> Any:
-  """What a module of the checkout calls ``name``.
+  """The object ``name`` of a module of the checkout.
 
   Raises:
-    ValueError: in one line, if the checkout has no such thing, or lacks what it imports.
+    ValueError: in one line, if it is missing, or a package that it imports.
   """
   try:
     return getattr(importlib.import_module(module), name)
@@ -145,10 +144,10 @@ def official_part(module: str, name: str) -> Any:
 
 
 def with_weights(model: Any, source: Path) -> Any:
-  """An official network with the weights of a file, ready to draw.
+  """An official network with the weights of a file, ready for sampling.
 
   Raises:
-    ValueError: if it does not take just the tensors of the file.
+    ValueError: if its tensors are not those of the file.
   """
   import torch
 

@@ -1,7 +1,7 @@
-"""What writing and reading one drafted token costs on the host, and how many bits it takes.
+"""Time of writing and reading one drafted token on the host, and its bits.
 
-Distributions are Zipf-like (exponent 1.1, log-normal jitter) on a vocabulary of 50,257 tokens, cut to the K most probable
-and quantized to denominator 100. Expected on one modern core: for ``paper``, tens of microseconds at K = 8, half a
+Distributions are Zipf-like (exponent 1.1, log-normal jitter) on a vocabulary of 50,257 tokens, truncated to the K most
+probable and quantized to denominator 100. Expected on one modern core: for ``paper``, tens of microseconds at K = 8, half a
 millisecond at K = 64 and ten at K = 256; ``rice`` and ``trimmed`` stay near one.
 """
 

@@ -1,8 +1,8 @@
-"""What converting a published size takes: memory, which is that of a tensor, and time, which is that of the bytes.
+"""Memory and time of converting a published size: memory is that of one tensor, time is proportional to the bytes.
 
 Weights are random, in files as they are released: GPT-XL in one file of float32, Chameleon 7B with fewer blocks in a folder
-of the hub in bfloat16, a file for each block. A conversion runs alone in a process. Depths that were measured give a line,
-and the line says what all 32 blocks would take.
+of the hub in bfloat16, a file for each block. Each conversion has its own process. The figures of all 32 blocks are
+extrapolated linearly from the measured depths.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALL_LAYERS = ChameleonConfig().num_layers
 
 
 class Cost(NamedTuple):
-  """Of one conversion: bytes of its largest tensor (float32) and of its output, of memory beyond what was there, seconds."""
+  """Of one conversion: bytes of its largest tensor (float32), of its output and of additional memory, and seconds."""
 
   largest: float
   output: float
@@ -46,7 +46,7 @@ class Conversion(Experiment):
 
   Attributes:
     size: of LlamaGen.
-    depths: blocks of Chameleon 7B that are measured; two at least give the line.
+    depths: measured numbers of blocks of Chameleon 7B, at least two.
   """
 
   size: str = "GPT-XL"
@@ -88,7 +88,7 @@ def of_chameleon(config: ChameleonConfig, folder: Path) -> Cost:
 
 
 def write_hub(config: ChameleonConfig, folder: Path) -> None:
-  """A folder as the hub has it: a file for the embeddings and one for each block, and the index of their tensors."""
+  """A folder in the format of the hub: a file for the embeddings and one for each block, and the index of their tensors."""
   folder.mkdir(parents=True)
   generator, index, shards = np.random.default_rng(0), {}, {}
   for name, shape in engine.source_shapes(chameleon.HUB, engine.template_of(config)).items():
@@ -107,12 +107,12 @@ def write_hub(config: ChameleonConfig, folder: Path) -> None:
 
 
 def _random(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-  """Different bits everywhere, so that no file system stores less than it says."""
+  """Random bits, so that no file system compresses them."""
   return (np.float32(0.02) * generator.standard_normal(shape, np.float32)).astype(jnp.bfloat16)
 
 
 def extended(found: dict[int, Cost], depth: int) -> Cost:
-  """What a depth would take that was not measured.
+  """Extrapolated figures of an unmeasured depth.
 
   Raises:
     ValueError: with fewer than two depths.

@@ -1,11 +1,11 @@
-"""Feeds hostile bytes to every reader of the link and counts what happens.
+"""Fuzzes every reader of the link with hostile bytes.
 
 Two minutes of one core; no JAX program runs.
 
-Kinds of attack: bytes of a valid message edited, cut, repeated or extended, with the checksum made right again or not; any
-payload under a right header and checksum; plain noise. Every input must end in a message that writes itself back to the same
-bytes, or in a `MessageError`; anything else ends the run. Reported: inputs, rejections by reason, the slowest input, and the
-most memory that a sample of the inputs took.
+Kinds of attack: a valid message with edited, truncated, repeated or appended bytes, with or without a corrected checksum;
+any payload with a correct header and checksum; noise. Every input must give a message that is written back to the same
+bytes, or a `MessageError`; anything else ends the run. Reported: inputs, rejections by reason, the slowest input, and the
+peak memory of a sample of the inputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS = tuple(range(10)) + (message.REPLY, message.FIRST, message.REQUEST, messa
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FuzzLink(Experiment):
-  """``number`` inputs, each to every reader."""
+  """``number`` inputs to every reader."""
 
   number: int = 120_000
   seed: int = 0
@@ -42,7 +42,7 @@ class FuzzLink(Experiment):
     """See `Experiment.measure`.
 
     Raises:
-      ValueError: with the bytes, if an input ends in anything but a message or a `MessageError`.
+      ValueError: with the bytes, if the result is neither a message nor a `MessageError`.
     """
     generator = np.random.default_rng(self.seed)
     agreed = make_limits()
@@ -63,7 +63,7 @@ class FuzzLink(Experiment):
           again = read(data)
         except message.MessageError as error:
           reasons[name][error.reason] += 1
-        except Exception as error:  # what must never happen
+        except Exception as error:  # a bug
           raise ValueError(f"Must have a message or a MessageError of {about}: {data.hex()} gave {error!r}") from error
         else:
           accepted[name] += 1
@@ -87,7 +87,7 @@ class FuzzLink(Experiment):
 
 
 def make_limits() -> list[Limits]:
-  """What the ends may have agreed on: every coding at several sizes."""
+  """Possible agreements of the two ends: every coding at several sizes."""
   found = []
   for coding in CODINGS:
     for vocab, ell, support, sends_size in SHAPES:
@@ -147,11 +147,11 @@ def attack(valid: list[bytes], generator: np.random.Generator) -> bytes:
 
 
 def readers(limits: Limits) -> dict[str, Callable[[bytes], bytes | None]]:
-  """Each reader, and the bytes that what it read is written to (None where reading loses nothing to compare)."""
+  """Each reader with the matching writer (None without a comparison)."""
 
   def drafts(data: bytes) -> bytes | None:
     got = message.read_drafts(data, limits)
-    # A lazy record is no whole distribution, so it cannot be checked as one of our own.
+    # A lazy record is not a whole distribution, so the check of own records does not apply.
     return None if limits.coding == "lazy" else message.write_drafts(got.round, got.records, limits)[0]
 
   def distribution(data: bytes) -> bytes:

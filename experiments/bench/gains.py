@@ -1,4 +1,4 @@
-"""What methods gain on a network of a published size, over acceptance and batch: random weights, imposed acceptance."""
+"""Speed-ups of methods on a network of a published size, over acceptance and batch: random weights, imposed acceptance."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ METHODS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gains(Experiment):
-  """Every method at every batch and acceptance, plain decoding in the same turns; a cell that was measured is kept.
+  """Every method at every batch and acceptance, in turns with plain decoding; measured cells are cached.
 
   Attributes:
     model: a name of `jaxspec.planning.MODELS`.
     tokens: of a row.
-    lock_step: measure batches whose rows wait for the slowest, too.
+    lock_step: also measure batches in which every row waits for the slowest one.
   """
 
   model: str = "llamagen-b"

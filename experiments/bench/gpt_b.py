@@ -4,7 +4,7 @@ Needs ``pip install 'jaxspec-decoding[bench]'``.
 
 Both sides have random weights of the same shapes, float32, batch 1, guidance 4, every token sampled. The PyTorch side is
 the transformers library's Llama of the same size (12 layers, width 768, 12 heads, SwiGLU 2048, vocabulary 16384) with a
-static cache, run eagerly as the official sampler runs. The two alternate in one process; figures are medians.
+static cache, run eagerly like the official sampler. The two alternate in one process; figures are medians.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a server's table costs as it grows: putting a row into it, and a step of a few of its rows.
+"""Cost of a server's table by its size: insertion of a row, and a step of a few rows.
 
-Both should take the same time for any number of slots, for the table is donated and written in place. Rows of 2 MB; weights
-do not matter and are random. The sizes take turns, so that a drift of the machine hits all of them.
+Both should take the same time for any number of slots, because the table is donated and written in place. Rows have 2 MB;
+weights are random. The sizes take turns, so that a drift of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ROWS, WIDTH = 8, 8
 
 
 class Cost(NamedTuple):
-  """Of tables with some number of slots: seconds of each repeat, and what the table does."""
+  """Figures of a table with some number of slots: seconds of each repeat."""
 
   insert_s: list[float]
   step_s: list[float]
   megabytes: float
-  is_in_place: bool  # whether all buffers stay where they are
+  is_in_place: bool  # whether all buffers keep their addresses
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def costs(num_slots: tuple[int, ...], repeats: int, config: LlamaGenConfig = CON
 
 
 def pointers(table: Table) -> list[int]:
-  """Where the buffers of a table are."""
+  """Addresses of a table's buffers."""
   return [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(table)]
 
 

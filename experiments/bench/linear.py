@@ -1,4 +1,4 @@
-"""What each formulation of a linear layer streams, for the installed version.
+"""Memory bandwidth of each formulation of a linear layer, for the installed version.
 
 A ``[16384, 768]`` float32 matrix times M rows, as GB/s of weights read: the plain product, the ``[out, in]`` contraction,
 and the transposed product after a barrier. `jaxspec.models.nn.linear.linear` should use the best one for each M.

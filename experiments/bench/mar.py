@@ -1,9 +1,9 @@
-"""What cutting MAR's encoder off after the known tokens saves, against the plain scheme.
+"""Time saved by limiting MAR's encoder to the known tokens, against the plain scheme.
 
-Random weights of a published size; one program per number of buckets. One bucket still makes use of the known schedule,
-"plain" is what a masked network without generation order has to do: every iteration encodes all positions. Expected: the
-share that `jaxspec.models.mar.mar.multiply_adds` predicts, printed beside the measured one; the diffusion head is common to
-all and hides more of it the more steps it takes.
+Random weights of a published size; one program per number of buckets. One bucket still uses the known schedule; "plain" is a
+masked network without a generation order, which encodes all positions in every iteration. Expected: the share that
+`jaxspec.models.mar.mar.multiply_adds` predicts, printed beside the measured one; the diffusion head is common to all, and
+hides more of it with more steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Buckets(Experiment):
   """Generations with 1, 2, 4 and 8 buckets and without any.
 
   Attributes:
-    size: a published one; ``depth`` are the layers of encoder and decoder, if not the published ones (0).
+    size: a published one; ``depth`` is the number of layers of encoder and decoder, 0 for the published one.
     scale: of guidance; 1 is none.
   """
 
@@ -48,7 +48,7 @@ class Buckets(Experiment):
     depth = dict(encoder_depth=self.depth, decoder_depth=self.depth) if self.depth else {}
     config = MARConfig.named(self.size, **depth)
     fns = mar_fns(config)
-    # An encoder that is told all tokens are known before the first iteration is the plain scheme's.
+    # The plain scheme's encoder treats all tokens as known from the first iteration.
     plain = fns._replace(condition=_encode_everything(fns.condition, config.num_tokens))
     params = jax.jit(fns.init)(jax.random.key(0))
     condition = ClassLabels(jnp.arange(self.batch, dtype=jnp.int32))

@@ -1,13 +1,13 @@
-"""What converting and decoding a published size takes in memory, and what larger sizes would take.
+"""Memory of converting and decoding a published size, extrapolated to larger sizes.
 
-The weights are random, in a file as the official code writes it. Conversion, and loading with a decode, run in a process of
-their own each, whose anonymous memory is watched.
+The weights are random, in a file of the official format. Conversion, and loading with a decode, run in separate processes;
+their anonymous memory is measured.
 
-1. Conversion reads, turns and writes one tensor after the other. Its peak over what the process had before is compared with
+1. Conversion reads, converts and writes one tensor after the other. Its peak over the memory at its start is compared with
    the largest tensor.
-2. A decode takes what a process with the compiled program takes without weights, and what the compiler says that the program
-   takes: its arguments (weights) and temporary arrays (caches; on a CPU without bfloat16 also the weights once more in
-   float32). All of it is known without weights, so that larger sizes are extrapolated by the same sum.
+2. The memory of a decode is that of a process with the compiled program and without weights, plus the compiler's figures for
+   its arguments (weights) and temporary arrays (caches; on a CPU without bfloat16 also the weights in float32). All of these
+   are known without weights, so that the same sum extrapolates to larger sizes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from jaxspec.models.llamagen import LlamaGenConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Memory(Experiment):
-  """Peaks of sizes that are measured, and the formula of all.
+  """Peaks of the measured sizes, and the formula for all.
 
   Attributes:
     sizes: measured.
     extrapolated: by the formula alone.
-    dtype: of loaded weights and of the arithmetic.
-    tokens: that are drawn.
+    dtype: dtype of loaded weights and of the arithmetic.
+    tokens: number of drawn tokens.
   """
 
   sizes: tuple[str, ...] = ("GPT-B", "GPT-L", "GPT-XL")
@@ -61,7 +61,7 @@ class Memory(Experiment):
     return {"dtype": self.dtype, "tokens": self.tokens, "rows": rows, "extrapolated": others}
 
   def compiled(self, size: str) -> dict[str, Any]:
-    """``label`` and what the compiler says."""
+    """``label`` and the compiler's figures."""
     return {"label": size, "compiled": in_a_process("compile", size, self.dtype, self.tokens)}
 
 
@@ -87,11 +87,11 @@ def sizes_of(config: LlamaGenConfig) -> dict[str, int]:
 
 
 def write_source(config: Any, path: Path, family: engine.Family = FAMILY, *, distinct: bool = False) -> None:
-  """A file as ``torch.save`` writes it, of random weights.
+  """A file of random weights in the format of ``torch.save``.
 
   Args:
     config: of a network of the family.
-    distinct: whether tensors of one shape differ, which takes the memory of all of them.
+    distinct: whether tensors of one shape differ, which needs the memory of all of them.
   """
   generator, made = np.random.default_rng(0), {}
 
@@ -115,7 +115,7 @@ def conversion_of(config: LlamaGenConfig, folder: Path) -> dict[str, float]:
 
 
 def in_a_process(*arguments: Any) -> dict[str, float]:
-  """What `experiments.bench.memory_child` prints.
+  """The output of `experiments.bench.memory_child`.
 
   Raises:
     ValueError: in one line, if it fails.

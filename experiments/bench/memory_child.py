@@ -1,4 +1,4 @@
-"""A conversion or a decode of one size, alone in a process, and the memory that it took.
+"""A conversion or a decode of one size in its own process, and its memory.
 
 Run by `experiments.bench.memory` as ``python -m experiments.bench.memory_child PHASE ...``: ``convert SOURCE FOLDER
 CONFIG``, ``convert_chameleon SOURCE FOLDER``, ``decode FOLDER DTYPE TOKENS`` or ``compile SIZE DTYPE TOKENS``; prints JSON.
@@ -17,9 +17,9 @@ _EVERY_S = 0.002
 
 
 class Peak:
-  """The most anonymous memory of this process while the context is open, in bytes.
+  """Peak anonymous memory of this process while the context is open, in bytes.
 
-  Pages of mapped files are not part of it: the system takes them back when it needs them.
+  Pages of mapped files do not count, because the system can evict them.
   """
 
   def __enter__(self) -> Peak:
@@ -60,7 +60,7 @@ def convert(source: str, folder: str, fields: str) -> dict[str, float]:
   from conversion.llamagen import FAMILY
   from jaxspec.models.llamagen import LlamaGenConfig
 
-  engine.template_of(LlamaGenConfig(num_layers=1, dim=16, num_heads=1))  # what tracing takes is there
+  engine.template_of(LlamaGenConfig(num_layers=1, dim=16, num_heads=1))  # memory of tracing is included
   with Peak() as peak:
     engine.convert_file(source, folder, FAMILY, json.loads(fields))
   return peak.found()
@@ -85,7 +85,7 @@ def decode(folder: str, dtype: str, tokens: str) -> dict[str, int]:
   from jaxspec.io import checkpoints
   from jaxspec.models.conditions import ClassLabels
 
-  jax.block_until_ready(jnp.zeros(1) + 1)  # the backend is there
+  jax.block_until_ready(jnp.zeros(1) + 1)  # the backend is loaded
   with Peak() as loading:
     network = checkpoints.load(folder, dtype=jnp.dtype(dtype))
     jax.block_until_ready(network.params)
@@ -97,7 +97,7 @@ def decode(folder: str, dtype: str, tokens: str) -> dict[str, int]:
 
 
 def compiled(size: str, dtype: str, tokens: str) -> dict[str, int]:
-  """What the compiler says about that decode; there are no weights."""
+  """The compiler's figures for that decode, without weights."""
   import jax
   import jax.numpy as jnp
 

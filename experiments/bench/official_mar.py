@@ -1,8 +1,7 @@
 """MAR's parallel decoding beside the official sampler (github.com/LTH14/mar).
 
-Both draw one image with the same generation order and the same noise, and its tokens are compared. Timed images have
-orders and noise of their own. The official code moves everything to a CUDA device; where there
-is none, its tensors stay where they are.
+Both draw one image with the same generation order and the same noise, and its tokens are compared. Timed images have other
+orders and noise. The official code moves everything to a CUDA device; without one, its tensors stay on the CPU.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class OfficialMAR(Beside):
       return found[0].reshape(config.token_dim, -1).T.numpy()
 
     def draw_alike() -> np.ndarray:
-      # The official order lists first what is masked longest.
+      # The official order lists the longest masked positions first.
       same_order = mock.patch.object(model, "sample_orders", lambda rows: torch.tensor(order[::-1].copy())[None])
       with same_order, normals_of(self.tape(order, noise)):
         return draw()
@@ -113,7 +112,7 @@ class OfficialMAR(Beside):
     return Program(draw_alike, draw)
 
   def tape(self, order: np.ndarray, noise: TokenNoise) -> Iterator[np.ndarray]:
-    """Noise ``[n, C]`` in the order in which the official sampler asks for it; its tokens are in raster order."""
+    """Noise ``[n, C]`` in the order of the official sampler's draws; its tokens are in raster order."""
     initial, steps = (np.asarray(leaf[0]) for leaf in noise)
     for iteration in unmasking.iterations(len(order), self.iterations):
       positions = np.sort(order[iteration.known : iteration.known + iteration.count])
@@ -138,7 +137,7 @@ def tensors_stay() -> Iterator[None]:
 def normals_of(tape: Iterator[np.ndarray]) -> Iterator[None]:
   """A context in which PyTorch's normals come from a tape.
 
-  With guidance the states are there twice. Only the noise of the first copy counts, the second gets the same.
+  With guidance there are two copies of the states. The second copy gets the noise of the first.
   """
   import torch
 

@@ -11,7 +11,7 @@ import jax
 
 from experiments.engine.experiment import Experiment, Lab
 
-# Checks of each family in its module of ``tests.models``; the last group is of full size or takes long.
+# Checks of each family in its module of ``tests.models``; the last group has full-size or long checks.
 CHECKS = {
   "llamagen": ("TRANSFORMER_CHECKS", "TOKENIZER_CHECKS", "SLOW_CHECKS"),
   "mar": ("FAST_CHECKS", "SLOW_CHECKS"),
@@ -30,7 +30,7 @@ class Parity(Experiment):
     """See `Experiment.measure`.
 
     Raises:
-      ValueError: for a family that has no checks.
+      ValueError: for a family without checks.
     """
     if self.family not in CHECKS:
       raise ValueError(f"Must have a family in {', '.join(CHECKS)}, we instead got {self.family!r}")

@@ -1,7 +1,7 @@
-"""What a server does with a frame before its network runs: it is read into arrays.
+"""Time of reading a frame into arrays on a server, before its network runs.
 
-The longest frame of every way of sending distributions, as a server times it at its start (``--max-decode-ms``). Reading is
-Python, so it does not depend on the device of the network.
+The longest frame of every coding, timed as at the start of a server (``--max-decode-ms``). Reading is Python, so it does not
+depend on the device of the network.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Reading(Experiment):
     return [coding, str(support), f"{len(frame)}", _spread(self.milliseconds(lambda: reader.read(frame, part)))]
 
   def milliseconds(self, run: Callable[[], Any]) -> list[float]:
-    """Of every repeat, after one that does not count."""
+    """Milliseconds of every repeat, after a warm-up."""
     run()
     found = []
     for _ in range(self.repeats):

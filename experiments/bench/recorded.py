@@ -1,7 +1,7 @@
-"""Whether random weights with recorded acceptance have the speed of the real decode.
+"""Speed of random weights with recorded acceptance, against the real decode.
 
-Every method decodes with the shipped networks, and what the target accepted is recorded. Networks of the same shapes with
-random weights then decode with these lengths. Both take turns with plain decoding of their own weights.
+Every method decodes with the shipped networks, and the numbers of accepted drafts are recorded. Networks of the same shapes
+with random weights then decode with these lengths. Both take turns with plain decoding of their own weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Recorded(Experiment):
   """Measured speed over plain decoding, and the speed that recorded acceptance predicts.
 
   Attributes:
-    samples: images of each prompt whose acceptance is recorded; their keys are not those of the timed ones.
+    samples: recorded images of each prompt; their keys differ from those of the timed ones.
     turns: timed decodes of each kind.
     max_len: tokens of a row; 0 takes all.
   """
@@ -77,7 +77,7 @@ class Recorded(Experiment):
     return {"source": pipeline.name, "num_tokens": length, "turns": self.turns, "rows": rows}
 
   def _race(self, pairs: dict[str, tuple[Decoder, Decoder]], condition: PyTree, batch: int, length: int) -> dict[str, Any]:
-    """Pairwise ratios of each pair, and the passes of the target that it took."""
+    """Pairwise ratios of each pair, and their numbers of passes of the target."""
     calls, made = {}, {name: [] for name in pairs}
     for name, (fast, plain) in pairs.items():
       calls[f"{name} plain"] = turns(plain, condition, batch, length, lambda _: None)

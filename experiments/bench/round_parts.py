@@ -1,11 +1,12 @@
-"""Where the time of a round goes: its parts, each timed by itself in a compiled loop.
+"""Time of a round by part, each part timed separately in a compiled loop.
 
-1. A decode runs to its middle. From there one program drafts again and again at that position, with other keys and another
-   newest token, and one program drafts and judges. The first is the draft side, the difference is the target side.
-2. A pass of each network alone runs many times in one program. Times the passes of a round, it is the network's share of its
-   side; the rest is sampling, acceptance, scores and bookkeeping.
-3. A round of the whole decode is what the sides are compared with: the rest is the commit, and what the loop adds. Where
-   rounds differ along an image (a gated edge, whose uncertain stretches are not everywhere), so does this rest.
+1. A decode runs to its middle. From there one program repeatedly drafts at that position, with other keys and another newest
+   token, and another program drafts and judges. The first gives the time of the draft side, the difference that of the
+   target side.
+2. A pass of each network alone is repeated in one program. Its time, multiplied by the passes of a round, is the network's
+   share of its side; the rest is sampling, acceptance, scores and bookkeeping.
+3. The sides are compared with a round of the whole decode: the rest is the commit and the overhead of the loop. If rounds
+   differ along an image (CIAR, with its uncertain regions), this rest varies too.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import head_fns
 
 _PASSES = 32  # of a network in one timed program
-_FEW, _MANY = 8, 40  # rounds of two runs whose difference is timed, so that what precedes the loop does not count
+_FEW, _MANY = 8, 40  # rounds of two runs; their difference excludes the time before the loop
 EAGLE = "eagle"
 
 
 class Of(NamedTuple):
-  """A method and the bundle whose networks decode."""
+  """A method and its bundle."""
 
   bundle: str
   row: Row
@@ -57,9 +58,9 @@ METHODS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RoundParts(Experiment):
-  """Milliseconds of every part, one image at a time; every turn is another image.
+  """Milliseconds of every part, one image at a time, another one in every turn.
 
-  Methods whose networks are not there are left out, and the table says so.
+  Methods without their networks are left out, with a note below the table.
 
   Attributes:
     max_len: tokens of an image; 0 takes all.
@@ -187,18 +188,18 @@ def functions(decoder: Decoder, network: Network) -> tuple[ModelFns, PyTree]:
   """A network as its side of the decode calls it.
 
   Raises:
-    ValueError: for guided vectors.
+    ValueError: for guided continuous tokens.
   """
   if not decoder.draws_continuous:
     fns, side = decoder.sampling.side(network)
     return fns, side.model
   if decoder.sampling.is_guided:
-    raise ValueError("Must have vectors without guidance to time their network alone, we instead got guided ones")
+    raise ValueError("Must have continuous tokens without guidance to time their network alone, we instead got guided ones")
   return head_fns(network).network, network.params
 
 
 def inputs(decoder: Decoder, block: int) -> jax.Array:
-  """Tokens ``[1, block]``, or vectors."""
+  """Tokens ``[1, block]``, or continuous ones."""
   if not decoder.draws_continuous:
     return jnp.zeros((1, block), jnp.int32)
   return jnp.zeros((1, block, head_fns(decoder.target).token_dim))

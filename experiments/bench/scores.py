@@ -1,7 +1,7 @@
-"""What a score costs on the edge: CIAR's against entropies of discrete sets (CIAR, arXiv 2603.25463, Figure 5).
+"""Time of a score on the edge: CIAR's against entropies of discrete sets (CIAR, arXiv 2603.25463, Figure 5).
 
 Random heads of 512 codes (the shipped vocabulary) and of 16384 (LlamaGen's); seconds of one position, the median of compiled
-sweeps over all positions, one after the other, so that nothing is batched.
+sweeps over all positions, one after the other, without batching.
 """
 
 from __future__ import annotations

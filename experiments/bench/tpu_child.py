@@ -1,7 +1,7 @@
-"""One decode, compiled for a TPU that is not there, alone in a process: the compiler stays in the one that loaded it.
+"""One decode, compiled for an absent TPU in its own process, because the compiler cannot be unloaded.
 
 Run by `experiments.bench.tpu_plans` as ``python -m experiments.bench.tpu_child MODEL DEVICE BATCH METHOD``; prints JSON, or
-ends with one line about what the compiler said.
+ends with the compiler's error in one line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def planned(model: str, device: str, batch: int, method: str) -> Any:
   """The plan of a decode.
 
   Raises:
-    ValueError: for what does not fit together.
+    ValueError: for arguments that do not fit together.
   """
   from jaxspec.methods import get_method
   from jaxspec.planning import find_model, make_plan, parse_device
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
   try:
     plan = planned(model, device, int(batch), method)
     print(json.dumps(plan.as_json() | {"compiled": compile_plan(plan, int(batch))._asdict()}))
-  except Exception as error:  # whatever the compiler says
+  except Exception as error:  # any error of the compiler
     print(f"{type(error).__name__}, {' '.join(str(error).split())[:1000]}", file=sys.stderr)
     return 1
   return 0

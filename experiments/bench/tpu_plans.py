@@ -1,8 +1,8 @@
-"""Plans of published sizes beside what the compiler of TPUs makes of them; no TPU is needed, but libtpu is.
+"""Plans of published sizes against the TPU compiler's figures; needs libtpu, but no TPU.
 
-Every decode is compiled in a process of its own, as ``jaxspec plan ... --compile`` does, and kept as soon as it is there.
-The compiled program is the decode alone: the image tokenizer and the text encoder of a plan stay on the device beside it,
-and are left out of the comparison.
+Every decode is compiled in its own process, as in ``jaxspec plan ... --compile``, and cached. The compiled program is the
+decode alone: the image tokenizer and the text encoder of a plan stay on the device beside it, and are left out of the
+comparison.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from experiments.engine.cache import Cache, key_of
 from experiments.engine.experiment import Experiment, Lab
 
 GB = 1e9
-# What the compiler of TPUs says where it makes no program: its memory in GiB, or an error of its own.
+# Failures of the TPU compiler: memory in GiB, or an internal error.
 _TOO_LARGE = re.compile(r"temporaries \(([\d.]+)G\) exceeds available HBM \(([\d.]+)G\)")
 _OWN_ERROR = re.compile(r"JaxRuntimeError, (\w+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TpuPlans(Experiment):
-  """Memory by the plan's formula and by the compiler, and what a round exchanges.
+  """Memory by the plan's formula and by the compiler, and exchanges of a round.
 
   Attributes:
     models: names of ``jaxspec plan --list``.
@@ -69,7 +69,7 @@ def told(*arguments: str) -> dict[str, Any]:
   """The plan of a model, device, batch and method, and its compiled program, or the ``refusal`` of the compiler.
 
   Raises:
-    ValueError: in one line, for whatever else fails, a missing libtpu say.
+    ValueError: in one line, for any other failure, such as a missing libtpu.
   """
   logging.info("compiling %s", " ".join(arguments))
   model, device, batch, method = arguments
@@ -109,7 +109,7 @@ def _cells(method: str, found: dict[str, Any]) -> list[str]:
 
 
 def refusal(error: str) -> str:
-  """What the compiler means by an error.
+  """The meaning of a compiler error.
 
   Raises:
     ValueError: with the error, if it is not the compiler's.

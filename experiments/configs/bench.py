@@ -1,4 +1,4 @@
-"""Parts of the library by themselves: kernels, codings, hostile bytes."""
+"""Single parts of the library: kernels, codings, hostile bytes."""
 
 from __future__ import annotations
 

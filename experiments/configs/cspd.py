@@ -1,11 +1,11 @@
 """Continuous speculative decoding (arXiv 2411.11925) of the causal pair and the MAR pair that draw digits.
 
-The causal pair of 64x64 images is four times as large. Its images are undertrained: it serves for speed and marginals alone.
-It is not shipped: ``docs/mar.md``, section 5, has the commands that train it into `LARGER`. A pair elsewhere is named with
-``--set bundle=runs/...``.
+The causal pair of 64x64 images is four times as large. It is undertrained and serves only for speed and marginals. It is not
+shipped: ``docs/mar.md``, section 5, has the commands that train it into `LARGER`. Another pair is selected with ``--set
+bundle=runs/...``.
 
-MAR's last Gaussian is narrow, so that hardly any rule but the released test accepts drafts, and a pass over a wide window is
-dear there: its tables have fewer rows and images.
+MAR's last Gaussian is narrow, so that the released test alone accepts many drafts, and a pass over a wide window is
+expensive: its tables have fewer rows and images.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DRAFT = row("ar", "draft alone", alone=True)
 
 
 def rule(name: str, label: str = "", **given: Any) -> Row:
-  """Speculative decoding by a rule of `RULES`; settings of the sampling among ``given`` go there."""
+  """Speculative decoding by a rule of `RULES`; sampling settings among ``given`` are passed on."""
   sampling = {setting: given.pop(setting) for setting in SAMPLING if setting in given}
   return row("cspd", label or name, sampling=sampling, **(RULES[name] | given))
 
@@ -46,7 +46,7 @@ def walk(family: str, title: str, rules: tuple[str, ...], num_images: int, **val
   rows = []
   for combination in itertools.product(*values.values()):
     given = dict(zip(values, combination))
-    # Chains that end in a mean have no exact rule.
+    # There is no exact rule for chains that end in a mean.
     rows += [rule(name, **given) for name in rules if name != "exact" or given.get("stop", 0) is not None]
   return Acceptance(
     title=f"Acceptance {title}, {TITLES[family]}", bundle=BUNDLES[family], rows=tuple(rows), num_images=num_images,
@@ -76,7 +76,7 @@ WALKS = {
 
 
 def digits(family: str, num_images: int, rows: tuple[Row, ...], notes: tuple[str, ...] = ()) -> Hosts:
-  """What the rules do to digits, image by image against the target; races take the times (`heat`)."""
+  """Digits by every rule, compared with the target image by image; races measure the times (`heat`)."""
   return Hosts(
     title=f"Digits by continuous speculative decoding, {TITLES[family]}", bundle=BUNDLES[family], num_images=num_images,
     rows=(TARGET, TARGET_AGAIN, DRAFT, *rows), turns=0, notes=notes,
@@ -84,11 +84,11 @@ def digits(family: str, num_images: int, rows: tuple[Row, ...], notes: tuple[str
 
 
 def marginals(gamma: int) -> tuple[Row, ...]:
-  """The target, the target by other seeds, the draft, and every rule by seeds of its own."""
+  """The target, the target with other seeds, the draft, and every rule, each with separate seeds."""
   rules = ("published", "without S", "released", "exact")
   plain = (TARGET, TARGET.but(label="target, other seeds", seed=1), DRAFT.but(seed=2))
   rows = (*plain, *(rule(name, f"{name} rule", gamma=gamma, seed=3 + number) for number, name in enumerate(rules)))
-  return tuple(entry.but(sampling={"refine": False}) for entry in rows)  # a few tokens are no image
+  return tuple(entry.but(sampling={"refine": False}) for entry in rows)  # a few tokens give no image
 
 
 def heat(batch: int, turns: int, gammas: tuple[int, ...], rules: tuple[str, ...]) -> Heat:

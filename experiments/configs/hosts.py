@@ -1,4 +1,4 @@
-"""CIAR's Table 10 (arXiv 2603.25463) on small pairs that draw digits: maps of VAR and denoising steps of DiT.
+"""CIAR's Table 10 (arXiv 2603.25463) on small pairs that draw digits: scales of VAR and denoising steps of DiT.
 
 python -m experiments.run hosts:table10_var hosts:table10_dit
 python -m experiments.run hosts:table10_var --set num_images=40 --set num_calibration=20 --set turns=0    # a trial

@@ -1,12 +1,11 @@
-"""Methods on scenes, where an image is right or wrong: exact ones, lossy ones over their settings, and the audit beside
-them.
+"""Methods on scenes, whose images are correct or not: exact ones, lossy ones over their settings, and their audit.
 
-Published, on GPUs and hosts of billions of weights: SJD 2.2 times fewer calls and GSD 3.8 (arXiv 2508.07747); LANTERN 1.7
+Published, on GPUs and targets of billions of weights: SJD 2.2 times fewer calls and GSD 3.8 (arXiv 2508.07747); LANTERN 1.7
 and LANTERN++ 2.6 in latency (arXiv 2410.03355, 2502.06352). The tokenizer here has 1,024 codes, those of the papers 8,192
-and 16,384: groups and neighbours of one size are a wider circle here.
+and 16,384: groups and neighbours of one size cover a larger share here.
 
-``scorer.num`` is the number of captions of a table, ``--outlook`` says how long it takes and what it can show. The drafts
-are those of ``python -m experiments.train.devices --out checkpoints/scenes --only eagle draft-1 inter-2``.
+``scorer.num`` is the number of captions of a table, ``--outlook`` prints the expected time and power. The drafts are those
+of ``python -m experiments.train.devices --out checkpoints/scenes --only eagle draft-1 inter-2``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from experiments.engine.rows import OPEN, PLAIN, Row, row
 from experiments.engine.scene_images import Scenes
 
 BUNDLE, EDGE = "scenes", "inter-2"
-# On a CPU the caches of 8 images stay near a core, those of 64 do not.
+# On a CPU the caches of 8 images fit near a core, those of 64 do not.
 SEVERAL = dict(bundle=BUNDLE, scorer=Scenes(512), first_search=128, batch=8)
 MANY = SEVERAL | dict(scorer=Scenes(1024))
 SJD, SJD_FRESH = row("sjd", "SJD, coupled"), row("sjd", "SJD, fresh", recycle="fresh", point_mass=True)
@@ -33,7 +32,7 @@ NO_GAP = 1.0  # the largest difference of probabilities
 
 
 def grouped(label: str, **given) -> Row:
-  """GSD, whose distances are not limited where a table does not walk them."""
+  """GSD, without a limit of distances unless the table varies it."""
   return row("gsd", f"GSD, {label}", **({"max_distance": NO_LIMIT} | given))
 
 
@@ -75,8 +74,8 @@ DEFAULT, WIDE = row("gsd", "GSD, defaults"), grouped("G 50", group_size=50)
 EAGLE_LANTERN = row("eagle-lantern", "EAGLE-2 with LANTERN++, lambda 2", factor=2.0)
 NO_GAPS = grouped("G 50, no gap", group_size=50, max_gap=NO_GAP)
 TIMED = (PLAIN.but(label="plain decoding"), *EXACT, DEFAULT, lantern("lambda 2", factor=2.0), EAGLE_LANTERN)
-# Top-p leaves two tokens or three in most places, so that lossy rules find little to exchange. Without it they show what
-# they do.
+# Top-p leaves two or three tokens at most positions, so that lossy rules have little effect. Tables without it show their
+# effect.
 WHOLE = SEVERAL | dict(sampling=(("top_p", 1.0),), timings=0)
 AUDITED = audited(
   CHAIN, SJD, *(scaled(factor) for factor in (1.5, 2.0, 5.0)), *(grouped(f"G {g}", group_size=g) for g in (3, 10)), WIDE,

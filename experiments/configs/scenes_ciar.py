@@ -1,9 +1,9 @@
-"""CIAR (arXiv 2603.25463) on scenes: its score against others at equal calls, thresholds that hold, what a training changes.
+"""CIAR (arXiv 2603.25463) on scenes: its score against others at equal calls, accuracy of thresholds, effects of training.
 
 Tables of one network take the shipped ``inter-2``. Tables over trainings take ``runs/devices``, which ``python -m
-experiments.train.devices`` fills: one factor is varied at a time from two layers with one head, three seeds each. All rows
-with a wanted rate are brought to it on the captions of the table, but those of ``thresholds``, which take what the
-checkpoint has stored.
+experiments.train.devices`` fills: one factor is varied at a time from two layers with one head, three seeds each. Rows with
+a target rate get their threshold from the captions of the table, except in ``thresholds``, which takes those stored in the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from experiments.engine.scene_images import Scenes
 from experiments.train.devices import ABLATED, BASE, DEPTHS, HEADS, SEEDS, WEIGHTED, edge_name, features_name
 
 NUM_TOKENS = 144
-# Windows of the bundle's length are accepted nearly whole, so that no threshold gives 30 % calls with them.
+# The cloud accepts almost all drafts in windows of the bundle's length, so that no threshold gives 30 % calls.
 WINDOW = 1
 RATES, RATE = (0.2, 0.3, 0.4), 0.3
-WINDOWS_RATE = 0.15  # of windows up to 8, whose exchanges commit several tokens
+WINDOWS_RATE = 0.15  # for windows up to 8, with several committed tokens per exchange
 SCORES = {
   "CIAR": "interval", "Entropy": "entropy", "Entropy-Lens": "entropy_lens", "max-prob": "max_prob", "Random": "random",
   "U-HLM": "temperature",
 }  # fmt: skip
-# Of the same edge network, to see what the score takes from its radii.
+# Same edge network, to measure the effect of its radii.
 FORMS = {
   "CIAR": "interval", "published bounds": "interval:paper", "radius 0.5 for all tokens": "interval:radius=0.5",
   "additive U": "interval:additive", "volume": "interval:volume",
 }  # fmt: skip
 CLOUD = dict(layout="cloud", draft=EDGE)
-# Three trainings of a setting draw each caption: 768 images a setting.
+# Three trainings of a setting draw each caption: 768 images per setting.
 TRAINED = SEVERAL | dict(layout="cloud", bundle="runs/devices", scorer=Scenes(256), first_search=64, timings=0)
 
 
 def matched(label: str, rate: float, **given) -> Row:
-  """A row that is brought to a rate, with windows of one token where none are given."""
+  """A row with a target rate, with windows of one token by default."""
   return engine_rows.matched(label, rate, **({"gamma": WINDOW} | given))
 
 
 def comparison(rate: float) -> Quality:
-  """CIAR and its rivals at one rate of cloud calls."""
+  """CIAR and its baselines at one rate of cloud calls."""
   return Quality(
     title=f"CIAR and its rivals on scenes at {100 * rate:g} % cloud calls",
     subject="CIAR",
@@ -57,7 +57,7 @@ def comparison(rate: float) -> Quality:
 
 
 def trained(words: str, drafts: tuple[str, ...], **given) -> tuple[Row, ...]:
-  """The trainings of one setting, a seed each."""
+  """The trainings of one setting, one per seed."""
   return tuple(
     matched(f"{words}, seed {seed}", RATE, draft=draft, setting=words, **given) for seed, draft in zip(SEEDS, drafts)
   )
@@ -69,7 +69,7 @@ def seeds(config: str = BASE, *, guided: bool = False) -> tuple[str, ...]:
 
 
 def over(configs: tuple[str, ...], words) -> tuple[Row, ...]:
-  """The trainings of several configs, each spoken of as ``words`` of it."""
+  """The trainings of several configs, each labelled ``words`` of it."""
   return tuple(entry for config in configs for entry in trained(words(config), seeds(config)))
 
 

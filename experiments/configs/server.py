@@ -1,4 +1,4 @@
-"""What is shown of the server and of the link to it; sizes are fields, so that every table can be tried small first."""
+"""Tables of the server and the link; sizes are fields, so that every table can first be run at a small size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sqs(coding: str, tokens: int) -> Case:
 
 
 CIAR = Case("scenes", row("ciar", "ciar", draft="inter-2", gamma=1, cloud_rate=0.5), CAPTIONS, 144)
-# Tables of the papers: CIAR's networks, and sqs under a budget.
+# Tables as in the papers: CIAR over networks, and sqs under a budget.
 OVER_NETWORKS = (
   row("ciar", "cloud alone, called for every token", draft="inter-2", gamma=1, tau=OPEN, target_prefix=1.0),
   row("ciar", "every token verified", draft="inter-2", gamma=1, tau=CLOSED),

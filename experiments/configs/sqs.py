@@ -1,11 +1,12 @@
-"""K-SQS and C-SQS (arXiv 2510.09942) on the shipped language pair: latency, what every coding sends, and long runs.
+"""K-SQS and C-SQS (arXiv 2510.09942) on the shipped language pair: latency, traffic of every coding, and long runs.
 
-Expected, as published: K-SQS slows with temperature, C-SQS less. The paper states no rate, times, prompts or lengths; its
-settings are ell 100, a budget of 5,000 bits, eta 0.001 and alpha 0.0005, on a vocabulary of 50,257 tokens (here 2,048). A
-second controller (eta 0.05, alpha 0.05) moves far enough within a continuation to show what adapting does.
+Expected, as published: latency of K-SQS grows with temperature, that of C-SQS less. The paper states no rate, times, prompts
+or lengths; its settings are ell 100, a budget of 5,000 bits, eta 0.001 and alpha 0.0005, on a vocabulary of 50,257 tokens
+(here 2,048). A second controller (eta 0.05, alpha 0.05) moves far enough within a continuation to show the effect of
+adaptation.
 
-At most 5 drafts a round go out in every row, so that rows differ in what they send, not in how far they draft. The budget
-then ends rounds of large supports only.
+Every row has at most 5 drafts per round, so that rows differ in traffic, not in draft length. The budget then ends only
+rounds of large supports.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ TABLES = {
   "codecs": Codecs(
     title="What every coding sends",
     temperatures=(0.2, 0.6, 1.0),
-    # One budget would end the rounds of dear codings earlier.
+    # One budget would end the rounds of expensive codings earlier.
     budget=math.inf,
     rows=(
       *(top(support) for support in (8, 32, 64)),
@@ -57,7 +58,7 @@ TABLES = {
         top(64, f"{words}, K = 64", coding=coding)
         for words, coding in (("Rice", "rice"), ("trimmed", "trimmed"), ("lazy", "lazy"))
       ),
-      # What is sent without quantizing.
+      # Traffic without quantization.
       top(2048, "half precision", coding="half"),
     ),
   ),

@@ -1,1 +1,1 @@
-"""Where images, digits and text come from: ``python -m experiments.data.NAME --help``."""
+"""Sources of images, digits and text: ``python -m experiments.data.NAME --help``."""

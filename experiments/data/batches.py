@@ -12,7 +12,7 @@ _BATCH = 64
 
 
 def in_batches(function: Callable, *arrays: np.ndarray, batch: int = _BATCH):
-  """Calls ``function`` on equal batches of the rows; the last one is filled up, so that shapes never change."""
+  """Calls ``function`` on equal batches of the rows; the last one is padded, so that shapes are constant."""
   outputs, total = [], len(arrays[0])
   for start in range(0, total, batch):
     rows = np.minimum(np.arange(start, start + batch), total - 1)

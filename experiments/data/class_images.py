@@ -1,7 +1,7 @@
-"""The image sets that vector tokens are trained on: what there is to draw, and of which class it is.
+"""Image sets for training networks of continuous tokens: images and their classes.
 
 - ``emoji``: emoji, 64x64, on white or a colour, 95 classes (the subgroups of the Unicode charts; `experiments.data.emoji`);
-- ``digits``: handwritten digits, 32x32, 10 classes, where a classifier can be trusted (`experiments.data.digits`).
+- ``digits``: handwritten digits, 32x32, 10 classes, for which a classifier is accurate (`experiments.data.digits`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Split(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageSet:
-  """A set; ``held_out`` judges the networks of tokens, ``unseen`` the autoencoder."""
+  """An image set; ``held_out`` evaluates the networks of tokens, ``unseen`` the autoencoder."""
 
   name: str
   licence: str  # of networks trained on it
@@ -65,7 +65,7 @@ def load_images(name: str) -> ImageSet:
   """A set by name.
 
   Raises:
-    ValueError: for an unknown name, or images that are not there.
+    ValueError: for an unknown name, or missing images.
   """
   if name not in SETS:
     raise ValueError(f"Must have images of {', '.join(SETS)}, we instead got {name!r}")
@@ -96,7 +96,7 @@ def _digits(path: Path = DIGITS_FILE) -> ImageSet:
   with np.load(path) as stored:
     pixels, labels = stored["pixels"], stored["labels"]
   margin = (DIGIT_SIDE - pixels.shape[1]) // 2
-  # By the pixels themselves, so that equal images never stand in both parts.
+  # By hash of the pixels, so that equal images are in one part.
   is_test = np.array([hashlib.sha256(image.tobytes()).digest()[0] < 26 for image in pixels])
 
   def split(rows_of: np.ndarray) -> Split:

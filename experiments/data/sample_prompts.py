@@ -1,4 +1,4 @@
-"""Prompts of the images that a target draws: captions of scenes, the lines of a file, or classes.
+"""Prompts for images of a target: captions of scenes, the lines of a file, or classes.
 
 Each is a function ``index -> batch`` with ``ids`` and ``mask [rows, P]``, or with ``labels [rows]``.
 """
@@ -32,12 +32,12 @@ def scene_prompts(pipeline: Pipeline, rows: int, seed: int):
 
 
 def class_prompts(pipeline: Pipeline, classes: Sequence[str], rows: int, seed: int):
-  """``index -> labels``: classes in random order, each once before any returns.
+  """``index -> labels``: classes in random order, in epochs.
 
   Args:
-    classes: by name or number; none for all.
+    classes: by name or number; empty for all.
   Raises:
-    ValueError: for a target that draws no classes, or one that is none of its classes.
+    ValueError: for a target without classes, or an unknown class.
   """
   family = pipeline.family
   if family.condition_type is not ClassLabels:
@@ -50,7 +50,7 @@ def class_prompts(pipeline: Pipeline, classes: Sequence[str], rows: int, seed: i
 
 
 def file_prompts(pipeline: Pipeline, path: str | Path, rows: int, seed: int):
-  """``index -> ids and mask``: the lines of a text file in random order, every line once before any returns.
+  """``index -> ids and mask``: the lines of a text file in random order, in epochs.
 
   Raises:
     ValueError: for a file without lines.

@@ -1,4 +1,4 @@
-"""The target of a bundle, as what learns from its samples reads it: its family, conditions and guided logits."""
+"""The target of a bundle for training on its samples: its family, conditions and guided logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def caption_family(pipeline: Pipeline) -> CaptionFamily:
   """The family of a pipeline whose captions are ids of word pieces.
 
   Raises:
-    ValueError: for another one.
+    ValueError: for another pipeline.
   """
   if not isinstance(pipeline.family, CaptionFamily):
     hint = ": its prompts come from a file (--prompts FILE)" if pipeline.family.condition_type is Prompt else ""
@@ -28,17 +28,17 @@ def caption_family(pipeline: Pipeline) -> CaptionFamily:
 
 
 def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Samples], PyTree], Params]:
-  """What makes conditions of the prompts of samples, ``(params, samples) -> condition``, and its parameters.
+  """Function from the prompts of samples to conditions, ``(params, samples) -> condition``, and its parameters.
 
-  It is the text encoder of the target; a target that reads ids or classes itself has none.
+  It is the text encoder of the target; a target that reads ids or classes has none.
 
   Raises:
-    ValueError: for a target that reads something else, or does not draw ids of images.
+    ValueError: for a target with other prompts, or one that does not draw discrete tokens of images.
   """
   family = pipeline.family
   if (family.space.kind, family.noun) != (DISCRETE, "image"):
-    kind = family.space.kind if family.noun == "image" else "texts"
-    raise ValueError(f"Must have a target that draws images of ids for this, {pipeline.name} draws {kind}")
+    drawn = family.space.noun if family.noun == "image" else "texts"
+    raise ValueError(f"Must have a target that draws images of discrete tokens for this, {pipeline.name} draws {drawn}")
   if family.condition_type is Prompt:
     return lambda params, samples: Prompt(samples["ids"], samples["mask"]), {}
   if family.condition_type is ClassLabels:

@@ -1,4 +1,4 @@
-"""The file of images that a target drew: `experiments.data.own_samples` writes it, trainings of heads and drafts read it.
+"""The file of a target's images, written by `experiments.data.own_samples` and read by trainings of heads and drafts.
 
 It holds ``tokens [M, N]``, and the prompts: ``ids`` and ``mask [M, P]``, or ``labels [M]`` of classes.
 """
@@ -23,7 +23,7 @@ def load_samples(path: str | Path, at_least: int = 1, model: str | None = None) 
   Args:
     model: the target that draws them, by folder or shipped name.
   Raises:
-    ValueError: if there is no such file, or it holds fewer images than asked for.
+    ValueError: if there is no such file, or it has fewer images than ``at_least``.
   """
   path = Path(path)
   if not path.exists():
@@ -39,7 +39,7 @@ def load_samples(path: str | Path, at_least: int = 1, model: str | None = None) 
 
 
 def split_rows(num_samples: int, held_out: int) -> tuple[np.ndarray, np.ndarray]:
-  """Rows for training, and ``held_out`` ones that no update sees, of both kinds of prompts."""
+  """Rows for training and ``held_out`` rows for evaluation, of both kinds of prompts."""
   order = np.random.default_rng(0).permutation(num_samples)
   return order[held_out:], order[:held_out]
 
@@ -56,11 +56,11 @@ def pick(samples: Samples, rows: np.ndarray) -> Samples:
 
 
 def with_logits(samples: Samples, target_fn: Callable[[Samples], Array], rows: int = 16) -> Samples:
-  """The samples with ``logits``: what ``target_fn`` makes of batches of ``rows``, in float32."""
+  """The samples with ``logits``: the output of ``target_fn`` for batches of ``rows``, in float32."""
   num = len(samples["tokens"])
   found = None
   for start in range(0, num, rows):
-    at = np.minimum(np.arange(start, start + rows), num - 1)  # one shape, so that one program does
+    at = np.minimum(np.arange(start, start + rows), num - 1)  # one shape, so that there is one program
     part = np.asarray(target_fn(pick(samples, at)), np.float32)
     found = np.empty((num, *part.shape[1:]), np.float32) if found is None else found
     found[start : start + rows] = part[: num - start]
@@ -68,7 +68,7 @@ def with_logits(samples: Samples, target_fn: Callable[[Samples], Array], rows: i
 
 
 def write_samples(path: Path, samples: Samples) -> None:
-  """Replaces the file at once: a kill leaves the old one or the new one."""
+  """Replaces the file atomically."""
   part = path.with_suffix(".part.npz")
   np.savez(part, **samples)
   os.replace(part, path)

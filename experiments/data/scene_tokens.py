@@ -1,7 +1,7 @@
-"""Scenes as tokens, without a pass of the tokenizer for each.
+"""Scenes as tokens, without a tokenizer pass for each.
 
-An encoder that looks at each patch alone gives a tile (`jaxspec.evaluation.scenes.sprites`) the same tokens wherever it
-lies. All tiles are encoded once; the tokens of a scene are then copied together like its pixels.
+An encoder of single patches gives a tile (`jaxspec.evaluation.scenes.sprites`) the same tokens at every position. All tiles
+are encoded once; the tokens of a scene are then composed like its pixels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBERS = {name: number for number, name in enumerate(BACKGROUNDS)}
 
 
 class SceneTokens(NamedTuple):
-  """The tokens of everything that scenes are made of.
+  """The tokens of backgrounds and tiles.
 
   Attributes:
     flat: ``[G]`` int32, of the backgrounds.
@@ -45,7 +45,7 @@ def encode_tiles(tokenizer: Network) -> SceneTokens:
   """The table of a tokenizer.
 
   Raises:
-    ValueError: if its encoder looks beyond a patch, or a patch is not a cell.
+    ValueError: if its encoder reads more than a patch, or a patch is not a cell.
   """
   config = tokenizer.config
   if getattr(config, "encoder_kernel", None) != 1 or config.factor != CELL:

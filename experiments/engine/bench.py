@@ -1,10 +1,9 @@
-"""One bench for all tables: decodes prompts row by row, keeps what came out, and times rows in turns.
+"""The bench of all tables: decodes prompts row by row, caches the results, and times rows in turns.
 
 1. Every row of a table draws the same prompts with the same keys: image s of prompt p has the key
-   ``fold_in(fold_in(key(seed), p), s)``, whatever the batch. Differences between rows are therefore paired.
-2. `Bench.decode` keeps every batch as soon as it is there (`experiments.engine.cache`), so that a killed run goes on and
-   tables share rows.
-3. `Bench.race` times rows in one process, A B A B, so that ratios are of two runs of one turn and a drift of the machine
+   ``fold_in(fold_in(key(seed), p), s)``, in any batch. Differences between rows are therefore paired.
+2. `Bench.decode` caches every finished batch (`experiments.engine.cache`), so that killed runs resume and tables share rows.
+3. `Bench.race` times rows in one process, A B A B, so that a ratio is of two runs of one turn and a drift of the machine
    cancels.
 4. Rows that differ in traced numbers only (thresholds, temperatures) share one compiled program (`jaxspec.run.programs`).
 """
@@ -26,16 +25,16 @@ from jaxspec.core.network import Network
 from jaxspec.core.options import values_of
 from jaxspec.core.state import DecodeResult
 from jaxspec.core.types import PyTree
+from jaxspec.evaluation.threshold_search import find_threshold, find_threshold_by_few, quantile_threshold
 from jaxspec.run import measure
 from jaxspec.run.batches import Batches, split
-from jaxspec.run.calibration import find_threshold, find_threshold_by_few, quantile_threshold
 from jaxspec.run.cloud_calls import CloudCalls, cloud_calls
 from jaxspec.run.decoder import Decoder
 from jaxspec.run.job import Job
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.run.run import prepare
 
-TOLERANCE = 0.004  # calls per token that a matched rate may be off
+TOLERANCE = 0.004  # tolerance of a matched rate, in calls per token
 
 
 def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:
@@ -54,8 +53,8 @@ class Bench:
     pipeline: the networks.
     prompts: as `Pipeline.encode` takes them.
     samples: images of every prompt.
-    batch: images that are decoded together.
-    sampling: of all rows, over the bundle's defaults and below what a row says itself.
+    batch: images decoded together.
+    sampling: settings of all rows, between the bundle's defaults and those of a row.
     ends: whether the family's end token ends a row.
   """
 
@@ -71,7 +70,7 @@ class Bench:
     self._cache = cache
 
   def of(self, row: Row) -> Pipeline:
-    """The networks of a row: the pipeline, or its draft by itself."""
+    """The networks of a row: the pipeline, or its draft alone."""
     return self._alone(row.draft or next(iter(self.pipeline.drafts))) if row.alone else self.pipeline
 
   @functools.cache
@@ -80,7 +79,7 @@ class Bench:
 
   @functools.cache
   def job(self, row: Row) -> Job:
-    """What a row decodes, all prompts."""
+    """The job of a row, for all prompts."""
     pipeline = self.of(row)
     settings = self.sampling | dict(row.sampling)
     method = row.value(pipeline)
@@ -91,19 +90,19 @@ class Bench:
     return self.job(row).decoder
 
   def decode(self, row: Row, first: int | None = None) -> DecodeResult:
-    """What every image became, or the ``first`` so many; numpy leaves ``[images, ...]``."""
+    """Results of all images, or of the ``first`` ones; numpy leaves ``[images, ...]``."""
     batches = self.batches(row, self.batch)
     num = batches.num if first is None else min(first, batches.num)
     names = self._names(row)[: -(-num // self.batch)]
     if not all(name in self._cache for name in names):
       logging.info("decoding %d images: %s", num, row.name)
-    run = functools.cache(lambda: prepare(self.job(row), batches))  # compiled where a batch is missing
+    run = functools.cache(lambda: prepare(self.job(row), batches))  # compiled only if a batch is missing
     make = lambda index: jax.device_get(run()(batches.key_data[index], batches.condition[index]))
     parts = [self._cache.get(name, functools.partial(make, index)) for index, name in enumerate(names)]
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
 
   def seconds_a_batch(self, row: Row) -> float:
-    """How long a batch of a row takes; 0 where all are there. Once, a batch that is missing is decoded for it, and kept."""
+    """Seconds of a batch of a row; 0 if all are cached. Decodes and caches a missing batch for the measurement."""
     batches, names = self.batches(row, self.batch), self._names(row)
     missing = [index for index, name in enumerate(names) if name not in self._cache]
 
@@ -117,11 +116,11 @@ class Bench:
     return self._cache.get(f"seconds-{names[0]}", timed) if missing else 0.0
 
   def num_missing(self, row: Row) -> int:
-    """Batches of a row that are not decoded."""
+    """Number of missing batches of a row."""
     return sum(name not in self._cache for name in self._names(row))
 
   def kept(self, name: str, make: Callable[[], Any]) -> Any:
-    """A value that follows from decodes, read back if it was kept; ``name`` says all that it depends on."""
+    """A cached value computed from decodes; ``name`` includes all of its inputs."""
     return self._cache.get(name, make)
 
   def is_decoded(self, row: Row) -> bool:
@@ -131,7 +130,7 @@ class Bench:
   def race(self, rows: Sequence[Row], *, turns: int, batch: int = 1) -> tuple[list[list[float]], list[list[DecodeResult]]]:
     """Wall seconds and results of every row, turn by turn; the first run of each, which compiles, is not counted.
 
-    Turn t draws other prompts than turn t + 1, far apart, so that timings are not of near copies of one image.
+    Consecutive turns draw different prompts, so that timings are not of near copies of one image.
     """
     runs = []
     for row in rows:
@@ -152,21 +151,21 @@ class Bench:
     return seconds, results
 
   def calls(self, row: Row, first: int | None = None) -> CloudCalls:
-    """How often a row asks the target, over all images or the ``first`` so many."""
+    """Rate of target calls of a row, over all images or the ``first`` ones."""
     return cloud_calls(self.decode(row, first))
 
   def matched(self, row: Row, first: int | None = None) -> Row:
-    """A row of CIAR with the threshold that gives its ``rate`` on these very prompts and keys, to within `TOLERANCE`.
+    """A row of CIAR with the threshold that gives its ``rate`` on these prompts and keys, within `TOLERANCE`.
 
-    The search looks at rates, never at images. Every trial is kept like any decode.
+    The search uses rates only, not images. Every trial is cached like any decode.
 
     Args:
-      first: images on which a first search finds about where the threshold is; a trial of all is dear.
+      first: images of a first, coarse search; a trial of all images is expensive.
     Raises:
-      ValueError: where no threshold does.
+      ValueError: if no threshold gives the rate.
     """
     at = lambda tau: row.but(label=row.name, tau=_six_digits(tau), rate=None)
-    # Nothing is accepted locally: the scores of every position that the edge draws, under verified contexts.
+    # Nothing is accepted locally: the scores of all positions of the edge, in verified contexts.
     scores = self.decode(at(CLOSED), first).report.scores
     start = max(quantile_threshold(scores, row.rate), 1e-9)
     rate_of = lambda tau: self.calls(at(tau)).call_rate
@@ -179,7 +178,7 @@ class Bench:
     return at(found.tau)
 
   def settings(self, row: Row) -> dict[str, Any]:
-    """Everything about a row that decides its tokens, besides weights, prompts and code; JSON."""
+    """Everything that determines the tokens of a row, besides weights, prompts and code; JSON."""
     decoder = self.decoder(row)
     found: dict[str, Any] = {
       "method": row.method,
@@ -195,7 +194,7 @@ class Bench:
     }
     if row.audit:
       found["audit"] = True
-    # Thresholds that a checkpoint stores are no weights.
+    # Stored thresholds of a checkpoint are not weights.
     if gate := jax.tree.leaves(getattr(decoder.parts.params.draft, "gate", ())):
       found["gate"] = [np.asarray(leaf).tolist() for leaf in gate]
     return found
@@ -229,5 +228,5 @@ def _network_digest(network: Network) -> str:
 
 
 def _six_digits(tau: float) -> float:
-  """What is printed is what was decoded."""
+  """Rounded, so that the printed value is the decoded one."""
   return float(f"{tau:.6g}") if math.isfinite(tau) else tau

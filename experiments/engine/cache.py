@@ -1,8 +1,8 @@
-"""Decodes that are kept: a file per batch, named after everything that decides its tokens.
+"""Cached decodes: a file per batch, named after everything that determines its tokens.
 
 The name is a SHA-256 of the weights (target, draft, code book), of the encoded condition and the keys, of the settings
-(method, options, sampling, lengths, precision) and of the code (`code_digest`). What is found under a name is therefore
-never stale: other weights, other settings and other code have other names.
+(method, options, sampling, lengths, precision) and of the code (`code_digest`). A cached value is therefore never stale:
+other weights, settings or code have another name.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 import jaxspec
 
 PACKAGE = Path(jaxspec.__file__).parent
-# Parts of the package that no token depends on.
+# Parts of the package that affect no token.
 WITHOUT_A_SAY = ("cli", "training", "metrics", "testing", "py.typed")
 
 
 def code_digest(package: Path = PACKAGE) -> str:
-  """Hash of the sources of the package that decide tokens."""
+  """Hash of the sources of the package that affect tokens."""
   found = hashlib.sha256()
   for path in sorted(package.rglob("*.py")):
     name = path.relative_to(package)
@@ -54,9 +54,9 @@ def key_of(weights: Sequence[str], settings: dict[str, Any], *, code: str | None
   """The name of a decode.
 
   Args:
-    weights: digests of the networks and tables that are read (`tree_digest`).
-    settings: everything else that decides the tokens; JSON.
-    code: hash of the code, that of this package by default.
+    weights: digests of the networks and tables (`tree_digest`).
+    settings: everything else that determines the tokens; JSON.
+    code: hash of the code, by default of this package.
   """
   machine = [jax.__version__, jax.devices()[0].device_kind]
   text = json.dumps([list(weights), settings, code or _code(), machine], sort_keys=True)
@@ -73,7 +73,7 @@ class Cache:
     return self._path(name).is_file()
 
   def get(self, name: str, make: Callable[[], Any], *, again: bool = False) -> Any:
-    """The value of a name; made, and written whole or not at all, where it is not there (or ``again``)."""
+    """The value of a name; computed and atomically written if it is missing (or with ``again``)."""
     path = self._path(name)
     if again or not path.is_file():
       value = make()

@@ -21,7 +21,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def interval(
   found: Estimate | dict[str, float] | Sequence[float] | None, scale: float = 1, digits: int = 2, sign: str = ""
 ) -> str:
-  """``value [low, high]``; the value alone where it is exact or too few have no interval, nothing where there is none."""
+  """``value [low, high]``; the value alone if it is exact or has no interval, empty without a value."""
   estimate = statistics.estimate_of(found)
   if estimate is None:
     return ""
@@ -32,7 +32,7 @@ def interval(
 
 
 def spread(ratio: statistics.Ratio | None) -> str:
-  """``median [lowest, highest]``; 1 of a row over itself."""
+  """``median [lowest, highest]``; 1 for a row over itself."""
   if ratio is None:
     return ""
   if ratio.low == ratio.high:
@@ -52,7 +52,7 @@ def percent(value: float, digits: int = 0) -> str:
 
 
 def number(head: str, *path: str, digits: int = 2, scale: float = 1, comma: bool = False) -> Column:
-  """A number of a row, found by its names; nothing for None."""
+  """A number of a row, found by its names; empty for None."""
 
   def cell(row: RowDocument, document: Document) -> str:
     value = row
@@ -64,7 +64,7 @@ def number(head: str, *path: str, digits: int = 2, scale: float = 1, comma: bool
 
 
 def metric(head: str, name: str, *, scale: float = 100, digits: int = 1, sign: str = "") -> Column:
-  """A metric of a row with its interval; of a share Wilson's."""
+  """A metric of a row with its interval, Wilson's for a share."""
 
   def cell(row: RowDocument, document: Document) -> str:
     return interval(statistics.metric_of(row, name), scale, digits, sign)
@@ -78,7 +78,7 @@ SMALLEST = "Smallest true difference detectable (95 % level, 80 % power):"
 
 
 class Kind(NamedTuple):
-  """How documents of a kind are printed.
+  """Layout of documents of a kind.
 
   Attributes:
     columns: of a document.

@@ -1,8 +1,7 @@
-"""What a table says about the order of its rows: lines below it, and a test for the sentences of the documentation.
+"""Comparisons of the rows of a table: lines below it, and a test for the sentences of the documentation.
 
-Every row is compared with the subject of its table, plain decoding where the table names none, by every metric of its kind
-(`METRICS`). Differences that stay after Holm's correction over all of these comparisons are named; the others are not told
-apart.
+Every row is compared with the subject of its table (by default plain decoding) by every metric of its kind (`METRICS`). The
+lines name the differences that are significant after Holm's correction over all of these comparisons.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from jaxspec.statistics import Corrected, Difference, correct_table
 
 
 class Metric(NamedTuple):
-  """How a metric is spoken of."""
+  """Wording of a metric."""
 
   words: str
   unit: str
   factor: float
-  is_loss: bool  # less is better
+  is_loss: bool  # lower is better
 
 
 # Kind of the documents: metrics by name.
@@ -34,29 +33,29 @@ PLAIN = "plain decoding"
 
 
 class Verdict(NamedTuple):
-  """The subject of a table against one row, by one metric."""
+  """Comparison of the subject of a table with one row, by one metric."""
 
-  order: int  # 1 and -1 where the subject is better or worse, 0 where the table does not tell them apart
+  order: int  # 1 or -1 if the subject is significantly better or worse, else 0
   value: float  # of the subject
   other: float
   p_value: float  # of Holm over the table
-  detectable: float  # smallest true difference that would have shown
+  detectable: float  # smallest detectable true difference
   difference: Difference  # subject minus row
 
 
 def subject_of(document: dict[str, Any]) -> str | None:
-  """The label that rows are compared with, None where the table has no such row."""
+  """The label that rows are compared with; None if the table has no such row."""
   subject = document.get("subject") or PLAIN
   return subject if subject in [row["label"] for row in document["rows"]] else None
 
 
 def compared(labels: Sequence[str], subject: str) -> list[str]:
-  """The labels that a subject is compared with; its variants (labels that begin with its own) are none."""
+  """The labels that a subject is compared with, without its variants (labels that begin with its own)."""
   return [label for label in labels if label != subject and (subject == PLAIN or not label.startswith(subject))]
 
 
 def verdicts(document: dict[str, Any]) -> dict[tuple[str, str], Verdict]:
-  """Every comparison of a table, by label and metric; a row without a metric is not compared by it."""
+  """Every comparison of a table, by label and metric; rows without a metric are left out."""
   subject, metrics = subject_of(document), METRICS[document["kind"]]
   rows = {row["label"]: row for row in document["rows"]}
   others, own = compared(list(rows), subject), rows[subject]
@@ -72,14 +71,14 @@ def verdicts(document: dict[str, Any]) -> dict[tuple[str, str], Verdict]:
 
 
 def order_of(corrected: Corrected, metric: Metric) -> int:
-  """1 and -1 where the first of two is better or worse after the correction, 0 where they do not differ significantly."""
+  """1 or -1 if the first of two is better or worse after the correction, 0 without a significant difference."""
   if corrected.adjusted >= 1 - statistics.LEVEL:
     return 0
   return 1 if (-1 if metric.is_loss else 1) * corrected.difference.value > 0 else -1
 
 
 def sentences(document: dict[str, Any]) -> list[str]:
-  """The smallest differences that the comparisons could have shown, and those that did show."""
+  """The smallest detectable differences, and the significant ones."""
   if (subject := subject_of(document)) is None:
     return []
   found = verdicts(document)

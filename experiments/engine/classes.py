@@ -1,4 +1,4 @@
-"""Tables of digits, drawn by networks of vector tokens (``cspd``): acceptance and marginals; and the judge of digits."""
+"""Tables of digits, drawn by networks of continuous tokens (``cspd``): acceptance and marginals; and the judge of digits."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from jaxspec.core import rng
 from jaxspec.core.state import Counters, DecodeResult, Origin
 from jaxspec.models.conditions import OrderedLabels
 
-MOST_TRIES = 100  # proposals for one token that are counted one by one
+MOST_TRIES = 100  # largest number of proposals with its own count
 
 
 def every_class(num_classes: int, num: int, seed: int = 0) -> list[int]:
-  """``num`` labels: every class once in a random order, then again."""
+  """``num`` labels: classes in epochs, each in a random order."""
   generator = np.random.default_rng(seed)
   return np.concatenate([generator.permutation(num_classes) for _ in range(-(-num // num_classes))])[:num].tolist()
 
 
 def orders_of(bench: Bench, row: Row) -> np.ndarray | None:
-  """Positions ``[P, L]`` in the order of their generation, of a masked network; None where it is the raster's."""
+  """Positions ``[P, L]`` in generation order, for a masked network; None for raster order."""
   batches = bench.batches(row, bench.batch)
   prepare = lambda data, condition: bench.pipeline.family.prepare(rng.of_key_data(data), condition)
   found = [prepare(data, condition) for data, condition in zip(batches.key_data, batches.condition)]
@@ -46,7 +46,7 @@ def in_order(result: DecodeResult, order: np.ndarray | None) -> np.ndarray:
 
 
 def counted(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
-  """What was counted, with 95 % intervals over images; JSON.
+  """Counts with 95 % intervals over images; JSON.
 
   Args:
     origin: in the order of generation.
@@ -56,7 +56,8 @@ def counted(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
   found["calls_per_image"] = float(counters["target_calls"].mean())
   if found["drafted"]:
     tested = np.stack([(origin == kind).sum(axis=1) for kind in (Origin.DRAFT, Origin.REPLACED)], axis=1)
-    # Drafts after a rejection are never tested: alpha counts those that were, the published "acceptance rate" may not.
+    # Drafts after a rejection are never tested: alpha counts only tested drafts, unlike perhaps the published "acceptance
+    # rate".
     found["alpha"] = acceptance(tested[:, 0], tested.sum(axis=1))._asdict()
     found["accepted_share"] = found["accepted"] / found["drafted"]
     found["per_image"] = {"accepted": tested[:, 0].tolist(), "rejected": tested[:, 1].tolist()}
@@ -64,14 +65,14 @@ def counted(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
 
 
 def figures(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
-  """What was counted, and how often a rejection proposed; JSON. Arguments as of `counted`."""
+  """Counts, and numbers of proposals after a rejection; JSON. Arguments as in `counted`."""
   found = counted(result, origin)
   if found["drafted"]:
     rejected = result.origin == Origin.REPLACED
     tries = np.asarray(result.metrics.tries)[rejected]
     found["mean_tries"] = float(tries.mean()) if tries.size else None
     found["fallbacks"] = int(np.asarray(result.metrics.fallback).sum())
-    # How many rejections took 0, 1, ... proposals; the last entry is all beyond.
+    # Number of rejections with 0, 1, ... proposals; the last entry has all others.
     found["tries"] = np.bincount(np.minimum(tries, MOST_TRIES + 1), minlength=MOST_TRIES + 2).tolist()
     found["kept_steps"] = float(np.asarray(result.metrics.steps)[rejected].mean()) if tries.size else None
   return found
@@ -79,14 +80,14 @@ def figures(result: DecodeResult, origin: np.ndarray) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassTable(Experiment):
-  """What all tables of classes share.
+  """Base of all tables of classes.
 
   Attributes:
     bundle: the pair of networks.
-    rows: what is compared.
-    num_images: one for every class in turn, or as often as it takes.
+    rows: the compared decodes.
+    num_images: number of images, classes in turn.
     batch: images decoded together.
-    steps, stop: of the chains, where they are not those that the networks were trained for.
+    steps, stop: of the chains, if they differ from those of training.
   """
 
   bundle: str
@@ -102,7 +103,7 @@ class ClassTable(Experiment):
     return row.but(sampling=chains | dict(row.sampling))
 
   def bench(self, lab: Lab, labels: Sequence[int] | None = None) -> tuple[Bench, np.ndarray]:
-    """The bench and the classes that it draws."""
+    """The bench and its classes."""
     pipeline = lab.pipeline(self.bundle)
     labels = every_class(pipeline.target.config.num_classes, self.num_images) if labels is None else labels
     return Bench(pipeline, labels, lab.decodes, batch=self.batch), np.asarray(labels)
@@ -113,16 +114,16 @@ class ClassTable(Experiment):
     return in_batches(decode, result.tokens, batch=32)
 
   def about(self, bench: Bench) -> dict[str, Any]:
-    """What the documents of this kind share; JSON."""
+    """Common fields of documents of this kind; JSON."""
     return {"bundle": bench.pipeline.name, "batch": self.batch, "intervals": "over images"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Acceptance(ClassTable):
-  """How many drafts are accepted, over one setting.
+  """Acceptance of drafts over one setting.
 
   Attributes:
-    walked: options and sampling settings that stand in columns of their own.
+    walked: options and sampling settings with their own columns.
   """
 
   walked: tuple[str, ...]
@@ -149,18 +150,18 @@ def along_the_row(origin: np.ndarray) -> dict[str, list[int]]:
 
 
 def as_pixels(images: np.ndarray) -> np.ndarray:
-  """Images ``[N, H, W, 3]`` uint8 as what the judge of digits reads."""
+  """Images ``[N, H, W, 3]`` uint8 as inputs of the judge of digits."""
   return images.mean(axis=-1).reshape(len(images), -1) / 255.0
 
 
 def shifted(split: Split, times: int = 1) -> tuple[np.ndarray, np.ndarray]:
-  """Every digit ``times`` times at random positions, as the networks saw them, and its labels."""
+  """Every digit ``times`` times at random positions, as in training, and its labels."""
   rows = np.tile(np.arange(len(split.labels)), times)
   return as_pixels(split.draw(rows, np.random.default_rng(0))), split.labels[rows]
 
 
 def fit_judge() -> tuple[Any, np.ndarray]:
-  """The classifier of digits, and whether it is right about each held-out real digit ``[M]`` bool.
+  """The classifier of digits, and whether it classifies each held-out real digit correctly, ``[M]`` bool.
 
   It is a support vector machine on pixels, fitted here to the training digits; needs the ``eval`` extra and
   ``experiments.data.digits``.
@@ -175,16 +176,16 @@ def fit_judge() -> tuple[Any, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Marginals(ClassTable):
-  """Whether the distribution of a token survives speculation: Kolmogorov-Smirnov tests of a fixed position.
+  """Tests of the distribution of a token under speculation: Kolmogorov-Smirnov at a fixed position.
 
-  Thousands of rows of one class draw the first tokens of their order. Each component of one token that could be drafted is
-  compared with the target's by the two-sample distance; p is the smallest of the components' p values times their number. A
-  rule that keeps the distribution gives distances like those of the target by other seeds; a small p says that it does not.
+  Thousands of rows of one class draw the first tokens of their order. The two-sample distance compares each component of one
+  draftable token with the target's; p is the smallest p value of the components times their number. An exact rule gives
+  distances like those of the target with other seeds; a small p shows a bias.
 
   Attributes:
-    rows: the first is the target that all others are compared with.
+    rows: the first is the target, the reference of all others.
     name: of the class.
-    position: of the token in the order, 0 is the first. The one after it is drawn too: the last token of a decode is never
+    position: of the token in the order, 0 is the first. One more token is drawn, because the last token of a decode is never
       drafted.
   """
 

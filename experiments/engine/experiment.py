@@ -1,4 +1,4 @@
-"""What a table is made by: a frozen value with its rows and sizes, and a lab that it runs in."""
+"""Experiments: frozen values with the rows and sizes of a table, and the lab in which they run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ AT_LEAST_ONE = ("batch", "num_train", "num_images", "number", "repeats", "positi
 
 
 class Lab:
-  """Where tables are measured.
+  """Environment of measurements.
 
   Attributes:
-    runs: folder of decodes and wall times that are kept.
-    retime: take the wall clock again even where it was kept.
-    official: folder of a checkout of official code, for tables that run it.
+    runs: folder of cached decodes and wall times.
+    retime: repeat cached wall times.
+    official: folder of a checkout of official code, for tables that need it.
   """
 
   def __init__(self, runs: Path, *, retime: bool = False, official: Path | None = None):
@@ -41,11 +41,11 @@ class Lab:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-  """A table; subclasses say how its figures are measured.
+  """A table; subclasses measure its figures.
 
   Attributes:
     title: of the table.
-    notes: lines below it: what was published, what to look for.
+    notes: lines below it: published figures, hints.
   """
 
   title: str
@@ -64,7 +64,7 @@ class Experiment:
     raise NotImplementedError
 
   def frame(self, name: str, command: str) -> dict[str, Any]:
-    """What every document says: its kind, the command that makes it anew, the machine, the versions; JSON."""
+    """Common fields of all documents: kind, command, machine, versions; JSON."""
     return {
       "kind": self.kind,
       "name": name,
@@ -85,7 +85,7 @@ def provenance() -> dict[str, Any]:
 
 
 def keep_compiled() -> None:
-  """Keeps compiled programs on disk, as the command line of the package does, unless jax has been told where."""
+  """Caches compiled programs on disk, like the command line of the package, unless JAX has a cache folder."""
   if jax.config.jax_compilation_cache_dir:
     return
   root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

@@ -1,11 +1,11 @@
-"""Tables of digits and what a judge sees in them: CIAR's Table 10 on small pairs (``hosts``), continuous tokens (``cspd``).
+"""Tables of digits with scores of a judge: CIAR's Table 10 on small pairs (``hosts``), continuous tokens (``cspd``).
 
 1. Every row draws the same classes with the same keys, so rows are compared image by image.
-2. A judge of digits (`experiments.engine.classes.fit_judge`) says which class an image is of. The kernel distance to
-   held-out real digits is in the space of principal components.
-3. Rows with a ``rate`` get the threshold that gives this rate on the first images (``num_calibration``); the table says
-   the rate on all of them.
-4. Rows take turns for the wall clock, at every size of a batch. Only decoding is timed, not the judge.
+2. A judge of digits (`experiments.engine.classes.fit_judge`) classifies the images. The kernel distance to held-out real
+   digits is in the space of principal components.
+3. Rows with a ``rate`` get the threshold that gives this rate on the first images (``num_calibration``); the table shows the
+   rate on all images.
+4. Rows are timed in turns, at every batch size, without the judge.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ ACCURACY, DISTANCE = "class_accuracy", "kid_digits"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hosts(ClassTable):
-  """Target, draft, and what lies between them; the first row is what the others are compared with.
+  """A table of target, draft and methods; the first row is the reference of the others.
 
   Attributes:
-    num_calibration: leading images that thresholds are searched on.
-    clocks: images of a batch, for each wall clock; () takes none.
-    turns: runs of every row at each of them; 0 takes no time.
+    num_calibration: leading images for the search of thresholds.
+    clocks: timed batch sizes; () times nothing.
+    turns: timed runs of every row at each batch size.
   """
 
   num_images: int = 1000
@@ -67,7 +67,7 @@ class Hosts(ClassTable):
 
   def measure(self, lab: Lab) -> dict[str, Any]:
     """See `Experiment.measure`."""
-    judge, seen = DigitJudge(), []  # at once, for it needs the real digits
+    judge, seen = DigitJudge(), []  # first, because it needs the real digits
     bench, labels = self.bench(lab)
     trial, _ = self.bench(lab, labels[: self.num_calibration].tolist())
     placed, left_out = [], []
@@ -96,7 +96,7 @@ class Hosts(ClassTable):
     return self.about(bench) | about | {"rows": rows, "left_out": left_out}
 
   def seconds(self, lab: Lab, rows: list[Row]) -> list[dict[str, list[float]]]:
-    """Wall seconds of every row, turn by turn, by the size of the batch; read back if they were kept."""
+    """Wall seconds of every row, turn by turn, by batch size; cached."""
     found: list[dict[str, list[float]]] = [{} for _ in rows]
     for batch in self.clocks if self.turns else ():
       classes = every_class(lab.pipeline(self.bundle).target.config.num_classes, batch * self.turns)
@@ -112,7 +112,7 @@ class Hosts(ClassTable):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Seen:
-  """What the judge saw in the images of a row.
+  """Output of the judge for the images of a row.
 
   Attributes:
     right: ``[P]`` bool, whether an image is of its class.
@@ -139,11 +139,11 @@ class DigitJudge:
     self.reference = self.embed(shifted(digits.held_out)[0])
 
   def embed(self, pixels: np.ndarray) -> np.ndarray:
-    """``[P, COMPONENTS]`` of what the judge reads (`as_pixels`)."""
+    """``[P, COMPONENTS]`` features of inputs of the judge (`as_pixels`)."""
     return (pixels - self._mean) @ self._axes
 
   def look(self, images: np.ndarray, labels: np.ndarray) -> Seen:
-    """Images ``[P, H, W, 3]`` uint8 that were asked for with labels ``[P]``."""
+    """Judges images ``[P, H, W, 3]`` uint8 of labels ``[P]``."""
     pixels = as_pixels(images)
     return Seen(self.classifier.predict(pixels) == labels, self.embed(pixels))
 

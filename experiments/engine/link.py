@@ -1,4 +1,4 @@
-"""Tables of the language pair over a link under a bit budget (``sqs``): latency, and what every coding sends."""
+"""Tables of the language pair over a link under a bit budget (``sqs``): latency, and traffic of every coding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxspec.serving.wire.timing import Link, break_even_bps, decode_seconds
 from jaxspec.serving.wire.traffic import Traffic
 from jaxspec.statistics import ratio
 
-# Beginnings of dictionary lines, which the shipped pair has learnt to continue.
+# Beginnings of dictionary lines, as in the training of the shipped pair.
 PROMPTS = (
   "river:", "copper:", "to walk:", "apple tree:", "music: a", "kindness: the quality of", "castle: a large", "winter:",
   "bread:", "lion:", "to sing:", "physician:", "gold: a", "anger: a strong", "bridge: a structure", "autumn:",
@@ -36,18 +36,18 @@ PLAIN = "plain decoding"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinkTable(Experiment):
-  """What the tables of a language pair share.
+  """Base of the tables of a language pair.
 
-  No token ends a continuation, so that all have the same length: a dictionary line that is over is followed by another.
+  No token ends a continuation, so that all have the same length: after the end of a dictionary line another one follows.
 
   Attributes:
     rows: settings of method ``sqs``, without the budget.
     temperatures: of every row.
     prompts: beginnings; ``seeds`` continuations of each, ``tokens`` long.
-    budget: bits of a round, for rows that name none; ``max_drafts`` and ``ell`` likewise.
-    edge_ms: one pass of the draft network; ``cloud_ms`` one of the target, ``cloud_token_ms`` more for each token it reads.
-      Where they are 0 they are measured on this machine.
-    busy: the share of the machine that others may use while they are measured.
+    budget: default bits of a round; ``max_drafts`` and ``ell`` are defaults too.
+    edge_ms: time of one pass of the draft network; ``cloud_ms`` of one pass of the target, plus ``cloud_token_ms`` for each
+      token it reads. With 0 they are measured on this machine.
+    busy: largest share of the machine for other processes during the measurement.
   """
 
   rows: tuple[Row, ...]
@@ -81,15 +81,15 @@ class LinkTable(Experiment):
     return Bench(lab.pipeline(self.bundle), self.prompts, lab.decodes, batch=num, samples=self.seeds, ends=False)
 
   def placed(self, entry: Row, temperature: float) -> Row:
-    """The row at one temperature, with what the table says of all."""
+    """The row at one temperature, with the settings of the table."""
     common = dict(budget=self.budget, max_drafts=self.max_drafts, ell=self.ell) | dict(entry.options)
     return entry.but(label=entry.name, sampling={"temperature": temperature}, max_len=self.tokens, **common)
 
   def passes(self, bench: Bench, lab: Lab) -> PassTimes:
-    """The given times of a pass, or those of this machine, which are kept.
+    """The given times of a pass, or the cached measurements of this machine.
 
     Raises:
-      ValueError: if they are to be measured while others use the machine.
+      ValueError: if they have to be measured while other processes use the machine.
     """
     block = self.max_drafts + 1
     if self.edge_ms:
@@ -108,9 +108,9 @@ class LinkTable(Experiment):
     return PassTimes(**lab.clocks.get(name, measure, again=lab.retime))
 
   def ratio(self, above: np.ndarray, below: np.ndarray) -> list[float | None]:
-    """``sum(above) / sum(below)`` over continuations, and the ends of its 95 % interval over prompts.
+    """``sum(above) / sum(below)`` over continuations, with its 95 % interval over prompts.
 
-    The seeds of a prompt stay together. None three times where nothing is below.
+    The seeds of a prompt are one cluster. None three times if the sum below is 0.
     """
     if not np.any(below):
       return [None] * 3
@@ -122,7 +122,7 @@ class LinkTable(Experiment):
     return [round(float(value), 6) for value in above / below]
 
   def about(self, passes: PassTimes) -> dict[str, Any]:
-    """What the documents share; JSON."""
+    """Common fields of the documents; JSON."""
     config = {name: getattr(self, name) for name in ("budget", "max_drafts", "ell", "seeds", "tokens")}
     config["budget"] = self.budget if math.isfinite(self.budget) else None
     num = len(self.prompts)
@@ -131,14 +131,14 @@ class LinkTable(Experiment):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sweep(LinkTable):
-  """Latency and resampling rate over temperature, by formula bits: the numbers after figures 2, 4, 5 and 6 of the paper.
+  """Latency and resampling rate over temperature, by formula bits: the data of figures 2, 4, 5 and 6 of the paper.
 
   Counted are draft passes, bits on the uplink and target passes (`jaxspec.serving.wire.timing`); downlink and round trip are
   free, as in the paper.
 
   Attributes:
-    subject: label of the row that all others are compared with, prompt by prompt; controllers that adapt are also compared
-      with the fixed threshold that they start from.
+    subject: label of the reference row, compared prompt by prompt; adaptive controllers are also compared with the fixed
+      threshold at which they start.
   """
 
   temperatures: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -181,17 +181,17 @@ class Sweep(LinkTable):
 
 
 def passes_of(counts: Rounds) -> dict[str, np.ndarray]:
-  """What a model of time counts of a decode."""
+  """Numbers of passes and bits of a decode for the model of latency."""
   return dict(edge_passes=counts.edge_passes, rounds=counts.rounds, drafted=counts.drafted)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Codecs(LinkTable):
-  """What every coding sends for a token, measured on frames, and from which uplink rate on it pays.
+  """Traffic of every coding per token, measured on frames, and its break-even uplink rates.
 
-  Wire bytes are whole frames of rows. The latency counts draft passes, everything that went up, target passes, and a round
-  trip for each exchange (the lazy coding makes two after a rejection). Compared with: plain decoding in the cloud, which
-  sends nothing up.
+  Wire bytes are whole frames of rows. The latency counts draft passes, uplink bytes, target passes, and a round trip for
+  each exchange (the lazy coding makes two after a rejection). The baseline is plain decoding in the cloud, without uplink
+  traffic.
   """
 
   rtt_ms: float = 0.0
@@ -239,13 +239,13 @@ class Codecs(LinkTable):
 
 
 def by_messages(bench: Bench, entry: Row) -> tuple[DecodeResult, Traffic]:
-  """Decodes all continuations over a cloud in this process; numpy leaves."""
+  """Decodes all continuations over an in-process cloud; numpy leaves."""
   job = bench.job(entry)
   return messages.over_local_cloud(job, bench.batches(entry, bench.batch), messages.cloud_of(job))
 
 
 def break_evens(rows: list[dict[str, Any]], plain_ms: float) -> list[dict[str, Any]]:
-  """Rates at which two codings of the same temperature, or a coding and plain decoding, take the same time."""
+  """Rates at which two codings at one temperature, or a coding and plain decoding, have equal latency."""
   found = []
   for temperature in sorted({entry["temperature"] for entry in rows}):
     here = [entry for entry in rows if entry["temperature"] == temperature]

@@ -1,7 +1,7 @@
-"""What lossy decoding costs, out of the tables of scenes: the points of its figure, which settings lose nothing that shows,
-and what could not be told apart.
+"""Cost of lossy decoding, from the tables of scenes: the points of its figure, settings without a significant loss, and
+limits of detection.
 
-Everything is computed from documents; no figure and no order is written by hand.
+Everything is computed from documents.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Point(NamedTuple):
   saved: float  # share of plain decoding's calls of the target
   change: Estimate  # of the share of correct images
   p_value: float  # of no change; Holm over all points
-  open_p: float | None  # of equal distributions of what captions leave open; Holm over all points
+  open_p: float | None  # of equal distributions of unconstrained attributes; Holm over all points
 
   @property
   def loses(self) -> bool:
-    """Whether fewer images are right than by plain decoding, after the correction."""
+    """Whether significantly fewer images are correct than with plain decoding."""
     return self.change.value < 0 and self.p_value < 1 - statistics.LEVEL
 
 
@@ -63,7 +63,7 @@ def of_scenes(documents: Mapping[str, Document]) -> dict[str, Document]:
 
 
 def family_of(row: Mapping[str, Any]) -> str:
-  """What a row is called in the figure and among the settings."""
+  """Name of a row in the figure and among the settings."""
   method, options = row["method"], row["options"]
   if METHODS[method].exact:
     return EXACT
@@ -82,11 +82,11 @@ def family_of(row: Mapping[str, Any]) -> str:
 
 
 def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _NOTHING) -> list[Point]:
-  """All settings that the tables of one sampling have, but single trainings and plain decoding; of those that several have,
-  the one with the most images.
+  """All settings in the tables of one sampling, without single trainings and plain decoding; of duplicates the one with the
+  most images.
 
   Args:
-    sampling: what all rows of a table have besides the bundle's defaults; one plain decoding is not another's baseline.
+    sampling: sampling of all rows of a table besides the bundle's defaults; each sampling has its own baseline.
   """
   chosen: dict[str, tuple[str, dict[str, Any], Document]] = {}
   for name, document in of_scenes(documents).items():
@@ -152,8 +152,7 @@ def settings_without_top_p(documents: Mapping[str, Document]) -> str:
 
 
 def limits(documents: Mapping[str, Document]) -> str:
-  """For each table: its images, the comparisons that it could not tell apart, and the smallest difference that would have
-  shown."""
+  """For each table: its images, the number of significant comparisons, and the smallest detectable difference."""
   lines = []
   for name, document in of_scenes(documents).items():
     subject = claims.subject_of(document)

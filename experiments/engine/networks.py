@@ -29,8 +29,8 @@ class Networks(Quality):
   edge and cloud are wall clock between them (prefills included: they are true totals). The network adds
   ``latency + size / bandwidth``, with the latency counted once a call or each way.
 
-  LANTERN's relaxed rule reads distributions that no frame here holds: its row takes calls and drafts from its decode, frames
-  of ids in the real format, and the seconds per call and per edge pass of the row "every token verified".
+  No frame has the distributions of LANTERN's relaxed rule. Its row takes calls and drafts from its decode, frames of ids in
+  the real format, and the seconds per call and per edge pass of the row "every token verified".
   """
 
   layout: str = "cloud"
@@ -53,13 +53,13 @@ class Networks(Quality):
     return {"images": self.num_images, "networks": networks, "rows": rows, "left_out": left_out}
 
   def picked(self, number: int) -> list[int]:
-    """Which of so many images are drawn: far apart, so that they are not near copies of one prompt."""
+    """Indices of the drawn images, spread so that they are not near copies of one prompt."""
     return [index * max(number // self.num_images, 1) % number for index in range(self.num_images)]
 
   def images(self, bench: Bench, entry: Row, lab: Lab) -> list[dict[str, float]]:
-    """Bytes, calls and seconds of every image; read back if they were kept. The first decode of a row compiles."""
+    """Bytes, calls and seconds of every image; cached. The first decode of a row compiles."""
     job, batches = bench.job(entry), bench.batches(entry, 1)
-    cloud = functools.cache(lambda: messages.cloud_of(job))  # where an image was not kept
+    cloud = functools.cache(lambda: messages.cloud_of(job))  # if an image is missing
     is_warm = False
 
     def measure(at: int) -> dict[str, float]:
@@ -80,7 +80,7 @@ class Networks(Quality):
     return found
 
   def relaxed_images(self, bench: Bench, entry: Row, verified: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Figures of images whose windows LANTERN++ judges, by the costs of the row with the exact rule."""
+    """Figures of images with windows judged by LANTERN++, with the costs of the row with the exact rule."""
     result, method, family = bench.decode(entry), bench.decoder(entry).method, bench.pipeline.family
     wire = GatedWire.of(None, vocab=family.space.vocab_size, window=method.gamma, max_len=family.space.num_tokens)
     total = {name: sum(image[name] for image in verified) for name in verified[0]}
@@ -98,7 +98,7 @@ class Networks(Quality):
 
 
 class Stopwatch:
-  """A cloud, and seconds of both ends: a call ends a stretch of the edge, its answer one of the cloud."""
+  """A cloud that measures the seconds of both ends: a call ends a period of the edge, its reply one of the cloud."""
 
   def __init__(self, cloud: Cloud):
     self.description, self._cloud = cloud.description, cloud

@@ -1,9 +1,9 @@
-"""What a table will cost and what it can show, said before its rows are drawn.
+"""Time and power of a table, estimated before its rows are drawn.
 
-- Time: one batch of every row is decoded and kept; the rest takes as long as there are batches. A search for a threshold is
-  taken for `TRIALS` decodes of all its images.
-- Differences: plain decoding with two seeds, on the first images, says how often two images of a caption differ in being
-  right. From that follow the images that a wanted difference needs, and those that show a difference below a margin.
+- Time: one batch of every row is decoded and cached; the rest is proportional to the number of batches. A search for a
+  threshold counts as `TRIALS` decodes of all its images.
+- Power: plain decoding with two seeds, on the first images, gives the share of captions with one correct and one incorrect
+  image. It determines the number of images for a given difference, and for equivalence within a margin.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRIALS = 5
 
 
 class Cost(NamedTuple):
-  """What a row will take."""
+  """Expected time of a row."""
 
   label: str
   seconds: float
@@ -35,12 +35,12 @@ class Cost(NamedTuple):
 class Pilot(NamedTuple):
   """Two rows of one distribution."""
 
-  differ: float  # share of the captions of which one image is right and the other is not
+  differ: float  # share of the captions with one correct and one incorrect image
   difference: Difference  # of their shares of correct images
 
 
 def pilot_of(bench: Bench, judge: Judge, plain: tuple[Row, Row]) -> Pilot | None:
-  """How plain decoding differs from itself; None where nobody says what is right."""
+  """Variation of plain decoding between seeds; None for a judge without correct images."""
   first, second = (judge.hits(bench.decode(row, PILOT)) for row in plain)
   if first is None or second is None:
     return None
@@ -49,12 +49,12 @@ def pilot_of(bench: Bench, judge: Judge, plain: tuple[Row, Row]) -> Pilot | None
 
 @dataclasses.dataclass(frozen=True)
 class Outlook:
-  """What is to come.
+  """Expected time and power of a table.
 
   Attributes:
     images: of every row.
     costs: of the rows, in their order.
-    pilot: two seeds of plain decoding, None where nobody says what is right.
+    pilot: two seeds of plain decoding, None for a judge without correct images.
     comparisons: of the table, for Holm's correction; ``claims`` of equality.
     wanted, margin: see `Quality`.
   """
@@ -72,7 +72,7 @@ class Outlook:
     cls, bench: Bench, rows: Sequence[Row], pilot: Pilot | None, *, search_images: int, seconds_an_image: float,
     comparisons: int, wanted: float, margin: float,
   ) -> Outlook:  # fmt: skip
-    """The outlook of a table; decodes one batch of every row of which some are missing."""
+    """The outlook of a table; decodes one batch of every incomplete row."""
     images = len(bench.prompts) * bench.samples
     costs = tuple(cost_of(bench, row, search_images, images * seconds_an_image) for row in rows)
     claims = sum(row.method != "ar" for row in rows) if margin else 0
@@ -83,26 +83,26 @@ class Outlook:
     return sum(cost.seconds for cost in self.costs)
 
   def needed(self) -> int | None:
-    """Images that show a true difference of ``wanted`` with 80 % power."""
+    """Number of images to detect a true difference of ``wanted`` with 80 % power."""
     if self.pilot is None:
       return None
     return statistics.required_clusters(self.pilot.difference, self.wanted, tests=self.comparisons)
 
   def needed_for_margin(self) -> int | None:
-    """Images that show that equal rows differ by less than the margin."""
+    """Number of images to show equal rows to be within the margin."""
     if self.pilot is None or not self.claims:
       return None
     return statistics.required_equivalent_clusters(self.pilot.difference, self.margin, tests=self.claims)
 
   def lines(self) -> list[str]:
-    """For people who wait."""
+    """Lines for the console."""
     longest = sorted(self.costs, key=lambda cost: -cost.seconds)[:5]
     each = ", ".join(f"{cost.label} {_time(cost.seconds)}" for cost in longest if cost.seconds >= 1)
     total = f"about {_time(self.seconds)}, without the wall clock, for {len(self.costs)} rows of {self.images} images"
     return [total + (f" ({each})" if each else ""), *outlook_sentences(self.document())]
 
   def document(self) -> dict[str, Any]:
-    """JSON; without the time, so that a table that is made again says the same."""
+    """JSON; without the time, so that repeated tables agree."""
     pilot = None if self.pilot is None else {"images": self.pilot.difference.clusters, "differ": self.pilot.differ}
     return {
       "images": self.images, "pilot": pilot, "comparisons": self.comparisons, "wanted": self.wanted, "needed": self.needed(),
@@ -111,7 +111,7 @@ class Outlook:
 
 
 def cost_of(bench: Bench, row: Row, search_images: int, judging_s: float) -> Cost:
-  """What a row will take; 0 where all of it is decoded. Without ``search_images`` its threshold is there."""
+  """Expected time of a row; 0 if it is cached. Without ``search_images`` its threshold is known."""
   is_searched = row.rate is not None and search_images > 0
   closed = row.but(label=row.name, tau=CLOSED, rate=None) if is_searched else row
   per_batch = bench.seconds_a_batch(closed)

@@ -1,4 +1,4 @@
-"""How long the passes of two networks take, one row at a time, measured for models of latency."""
+"""Times of the passes of two networks at batch 1, for models of latency."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from jaxspec.core.network import Network
 from jaxspec.run.measure import alternate, score_block
 from jaxspec.serving.wire.timing import Compute
 
-PASSES = 128  # in one timed program, so that its dispatch does not count
+PASSES = 128  # in one timed program, to amortise its dispatch
 
 
 class PassTimes(NamedTuple):
-  """Medians in ms, and the spread of each over repeats as lowest and highest; JSON once it is a dict.
+  """Medians in ms, each with its lowest and highest repeat; a dict of it is JSON.
 
   Attributes:
     edge_ms: a pass of the draft network over one token.
     cloud_ms: a pass of the target over one token, less ``cloud_token_ms``.
-    cloud_token_ms: what each token more costs the target, between one and ``block``.
+    cloud_token_ms: additional time of the target per token, between one and ``block``.
     spread: ``[lowest, highest]`` of the pass of the draft, and of the target's over one token and over ``block``.
   """
 
@@ -34,7 +34,7 @@ class PassTimes(NamedTuple):
 
   @property
   def compute(self) -> Compute:
-    """In seconds."""
+    """Times in seconds."""
     return Compute(self.edge_ms / 1e3, self.cloud_ms / 1e3, self.cloud_token_ms / 1e3)
 
 
@@ -55,7 +55,7 @@ def measure(bench: Bench, row: Row, *, block: int, max_len: int, repeats: int = 
   }
   with bench.pipeline.context():
     seconds = alternate(calls, repeats)
-  # The shorter program is the same prefill and dispatch.
+  # The shorter program has the same prefill and dispatch.
   each = {
     name: [1e3 * (more - less) / PASSES for less, more in zip(seconds[name, 1], seconds[name, 1 + PASSES], strict=True)]
     for name in timed

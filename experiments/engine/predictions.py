@@ -1,8 +1,8 @@
-"""Whether the exact bias of single tokens (`jaxspec audit`) predicts what a rule does to whole images.
+"""Correlation of the exact bias of single tokens (`jaxspec audit`) with the harm to whole images.
 
 Over the audited rows of a table: rank correlation of the total variation per token with the loss of correct images and with
-the change of what captions leave open, each with a permutation test. Rows are the units, so a table of few rows shows
-strong relations only.
+the change of unconstrained attributes, each with a permutation test. Rows are the units, so a table of few rows detects only
+strong correlations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Correlation(NamedTuple):
   """Spearman's rank correlation."""
 
   value: float
-  p_value: float  # two-sided, of no relation
+  p_value: float  # two-sided, of no correlation
   rows: int
 
 
@@ -56,7 +56,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def sentences(document: dict[str, Any]) -> list[str]:
-  """The correlations of a table; nothing where fewer than four rows were audited."""
+  """The correlations of a table; empty with fewer than four audited rows."""
   if sum(row.get("audit") is not None for row in document["rows"]) < 4:
     return []
   found = {name: rank_correlation(*pair) for name, pair in harms(document).items() if len(pair[0]) >= 4}

@@ -1,7 +1,7 @@
-"""Orders that papers report, and whether the tables of scenes show them.
+"""Published orders of methods, tested with the tables of scenes.
 
-Each is a comparison of two rows, or of two settings of a training over its seeds. Nothing is said without its difference and
-interval; p values are corrected over all orders together (Holm).
+Each is a comparison of two rows, or of two settings of a training over its seeds, with its difference and interval; p values
+are corrected over all orders (Holm).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ CIAR, GSD, LANTERN = "arXiv 2603.25463", "arXiv 2508.07747", "arXiv 2502.06352"
 
 
 class Order(NamedTuple):
-  """What a paper says.
+  """A published order.
 
   Attributes:
     text: in words.
     table: document that has both rows.
     better, worse: labels of rows, or settings of a training (`Row.setting`).
-    metric: ``right`` images, or ``calls`` of the target, of which fewer are better.
+    metric: ``right``, the correct images, or ``calls`` of the target, of which fewer are better.
   """
 
   text: str
@@ -65,7 +65,7 @@ ORDERS = (
 
 
 def difference(order: Order, document: Document) -> Difference:
-  """How much better the better one is; calls of an image are counted as those that it saves.
+  """Advantage of the better one; for calls, the number saved per image.
 
   Raises:
     ValueError: for a row that the table lacks.
@@ -84,13 +84,13 @@ def difference(order: Order, document: Document) -> Difference:
 
 
 def verdicts(documents: Mapping[str, Document]) -> dict[Order, Corrected]:
-  """The orders whose tables are there, corrected together."""
+  """The orders with existing tables, corrected together."""
   there = [order for order in ORDERS if order.table in documents]
   return correct_table({order: difference(order, documents[order.table]) for order in there})
 
 
 def table(documents: Mapping[str, Document]) -> str:
-  """All orders, with what the tables say of them; those without a table are named as not measured."""
+  """All orders with their tests; those without a table are listed as not measured."""
   found = verdicts(documents)
   head = ("published claim", "source", "result here", "difference", "p", "detectable with 80 % power")
   rows = [[order.text, order.source, *_cells(order, found.get(order))] for order in ORDERS]

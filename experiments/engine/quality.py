@@ -1,7 +1,7 @@
 """Tables of images of prompts: target calls, wall clock and figures of a judge for every row.
 
-Who judges is a value of the table (`experiments.engine.scoring`): images of scenes are read.
-Before the rows are drawn, a table says how long they will take and what so many images can show (`Outlook`).
+The judge is a field of the table (`experiments.engine.scoring`); that of scenes reads the images. Before the rows are drawn,
+a table reports its expected time and power (`Outlook`).
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Quality(Experiment):
   """A table of rows that all draw the same prompts with the same keys.
 
   Attributes:
-    rows: besides plain decoding by two seeds, which every table has.
-    scorer: what is drawn, and who judges it.
+    rows: besides plain decoding with two seeds, which every table has.
+    scorer: prompts and judge.
     layout: columns of ``calls`` (of the target) or of the ``cloud``.
     batch: images decoded together.
-    timings: pairs of wall times, of one image by plain decoding and by the row; 0 takes no time.
+    timings: pairs of timed images, by plain decoding and by the row; 0 times nothing.
     bundle: the networks.
-    sampling: of all rows, plain decoding too, over the bundle's defaults.
-    draft: edge network of rows of CIAR that name none; "" is the bundle's first.
-    subject: a label that the others are compared with below the table; "" is plain decoding.
-    wanted: smallest difference of shares of correct images that the table is for.
-    margin: largest difference of these shares that counts as none; 0 makes no claim of equality.
-    first_search: images on which a search for a threshold begins, see `Bench.matched`; 0 is all.
-    stored_thresholds: take the thresholds of rates from the draft's checkpoint (``jaxspec calibrate``), without a search.
+    sampling: of all rows including plain decoding, over the bundle's defaults.
+    draft: default edge network of rows of CIAR; "" is the bundle's first.
+    subject: label of the reference row of the comparisons below the table; "" is plain decoding.
+    wanted: smallest difference of shares of correct images that the table should detect.
+    margin: margin of equivalence of these shares; 0 makes no claim of equivalence.
+    first_search: images of the coarse search for a threshold, see `Bench.matched`; 0 is all.
+    stored_thresholds: take thresholds from the draft's checkpoint (``jaxspec calibrate``), without a search.
   """
 
   rows: tuple[Row, ...]
@@ -67,7 +67,7 @@ class Quality(Experiment):
 
   @property
   def kind(self) -> str:  # type: ignore[override]
-    """Of the documents: the scorer's."""
+    """Kind of the documents: that of the scorer."""
     return self.scorer.kind
 
   def bench(self, lab: Lab) -> Bench:
@@ -76,7 +76,7 @@ class Quality(Experiment):
     return Bench(lab.pipeline(self.bundle), texts, lab.decodes, batch=self.batch, sampling=self.sampling)
 
   def outlook(self, lab: Lab) -> Outlook:
-    """How long the rows will take, and what they can show; of every row that is not there, one batch is decoded."""
+    """Expected time and power of the rows; decodes one batch of every incomplete row."""
     bench = self.bench(lab)
     return self._outlook(lab, bench, self.scorer.judge(bench))
 
@@ -107,7 +107,7 @@ class Quality(Experiment):
     """The row with its draft, and with the stored threshold of its rate.
 
     Raises:
-      ValueError: for a network that the bundle lacks, or one without thresholds for such a row.
+      ValueError: for a network that is not in the bundle, or one without thresholds for the row.
     """
     if row.method == "ciar" and self.draft and row.draft is None:
       row = row.but(label=row.name, draft=self.draft)
@@ -126,7 +126,7 @@ class Quality(Experiment):
     """The row with its draft, and with the threshold of its rate.
 
     Raises:
-      ValueError: for a network that the bundle lacks, or a rate that no threshold gives.
+      ValueError: for a network that is not in the bundle, or a rate that no threshold gives.
     """
     row = self.drafting(row, bench)
     if row.rate is None or self.stored_thresholds:
@@ -134,7 +134,7 @@ class Quality(Experiment):
     return bench.matched(row, self.first_search or None).but(rate=row.rate)
 
   def each_placed(self, rows: Iterable[Row], bench: Bench, left_out: list[str]) -> Iterator[Row]:
-    """The rows as `placed` has them; ``left_out`` gets a line for each that cannot be placed."""
+    """The rows from `placed`; ``left_out`` gets a line for each failure."""
     for row in rows:
       try:
         found = self.placed(row, bench)
@@ -145,7 +145,7 @@ class Quality(Experiment):
       yield found
 
   def wall(self, row: Row, bench: Bench, lab: Lab) -> dict[str, list[float]]:
-    """Wall seconds of single images, ``plain`` and ``own`` in turns; read back if they were kept."""
+    """Wall seconds of single images, ``plain`` and ``own`` in turns; cached."""
     name = f"wall-{key_of(bench.weights(row), bench.settings(row) | {'prompts': bench.prompts, 'turns': self.timings})}"
 
     def measure() -> dict[str, list[float]]:
@@ -157,7 +157,7 @@ class Quality(Experiment):
   def _outlook(self, lab: Lab, bench: Bench, judge: Judge) -> Outlook:
     pilot, rows = pilot_of(bench, judge, BASE_ROWS), []
     for row in (*BASE_ROWS, *self.rows):
-      with contextlib.suppress(ValueError):  # of rows without networks speaks `measure`
+      with contextlib.suppress(ValueError):  # `measure` reports rows without networks
         rows.append(self.drafting(row, bench))
     search = 0 if self.stored_thresholds else len(bench.prompts)
     names = claims.METRICS[self.kind]
@@ -169,12 +169,12 @@ class Quality(Experiment):
 
 
 def merged(counts: dict[str, Any], judged: dict[str, Any]) -> dict[str, Any]:
-  """What was counted and what was judged of a row, the figures of single images together."""
+  """Counts and scores of a row, with the figures of single images merged."""
   return counts | judged | {"per_image": counts["per_image"] | judged["per_image"]}
 
 
 def counted(row: Row, bench: Bench, result: DecodeResult) -> dict[str, Any]:
-  """What a decode counts, whoever judges its images; JSON."""
+  """Counts of a decode, independent of the judge; JSON."""
   calls = result.counters.target_calls
   return as_json(row, bench) | {
     "images": len(calls),
@@ -194,14 +194,14 @@ def audit_figures(result: DecodeResult) -> dict[str, Any]:
 
 
 def cloud_shares(result: DecodeResult) -> dict[str, Any]:
-  """How often the cloud was called, and what each side decided; JSON."""
+  """Rate of cloud calls, and the decisions of each side; JSON."""
   found = cloud_calls(result)
   names = ("call_rate", "local", "accepted", "by_cloud")
   return {name: getattr(found, name) for name in names} | {"interval": list(found.interval or (None, None))}
 
 
 def as_json(row: Row, bench: Bench) -> dict[str, Any]:
-  """What a document says of a row besides its figures."""
+  """Fields of a row in a document besides its figures."""
   settings = bench.settings(row)
   about = {name: settings[name] for name in ("method", "options", "sampling", "draft", "alone", "seed", "matmul_precision")}
   return {"label": row.name, "wanted_rate": row.rate, **about} | ({"setting": row.setting} if row.setting else {})

@@ -1,4 +1,4 @@
-"""Whether the machine is quiet: how much of it others use while something is measured."""
+"""Load of the machine by other processes during a measurement."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _STAT = Path("/proc/stat")
 
 
 def busy_s(text: str, ticks: int) -> float:
-  """Seconds that all cores together have worked, by the text of ``/proc/stat``."""
+  """Busy seconds of all cores together, from the text of ``/proc/stat``."""
   user, nice, system, _, _, *rest = map(int, text.splitlines()[0].split()[1:9])
   return (user + nice + system + sum(rest)) / ticks
 
 
 def own_s() -> float:
-  """Processor seconds of this process and of its children that have ended."""
+  """Processor seconds of this process and its ended children."""
   times = os.times()
   return times.user + times.system + times.children_user + times.children_system
 
 
 class Watch:
-  """Measures from when it is made on.
+  """Measures the load since its creation.
 
   Args:
     read: returns the text of ``/proc/stat``.
@@ -44,16 +44,16 @@ class Watch:
     return busy_s(self._read(), os.sysconf("SC_CLK_TCK")), self._own(), self._clock()
 
   def others(self) -> float:
-    """The share of all cores that others have used, 0 to 1."""
+    """Share of all cores used by other processes, 0 to 1."""
     busy, own, passed = (now - before for now, before in zip(self._now(), self._start))
     return min(max(busy - own, 0.0) / max(passed * (os.cpu_count() or 1), 1e-9), 1.0)
 
 
 def check(most: float, *, seconds: float = 2.0) -> None:
-  """Watches a while.
+  """Measures the load for some seconds.
 
   Raises:
-    ValueError: if others use more than ``most`` of the machine.
+    ValueError: if other processes use more than ``most`` of the machine.
   """
   watch = Watch()
   time.sleep(seconds)

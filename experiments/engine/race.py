@@ -1,7 +1,7 @@
 """Tables of wall clock: all rows draw the same images or texts in turns, in one process (``scenes:speed``,
 ``scenes_ciar:speed``, ``cspd:speed_*``).
 
-Seconds and calls of every turn are written down; ratios are taken turn by turn when the table is printed.
+Documents have the seconds and calls of every turn; ratios per turn are computed when the table is printed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experiments.engine.rows import Row, row
 from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.state import DecodeResult
 
-# Of the world of scenes.
+# Captions of scenes.
 CAPTIONS = (
   "a cat", "two stars", "a red heart on a blue background", "a dog and a tree", "a house left of a car", "a small moon",
   "three keys", "a blue square and a red circle",
@@ -31,7 +31,7 @@ CAPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Heat:
-  """The rows that run in turns at one batch size."""
+  """The rows that alternate at one batch size."""
 
   batch: int
   turns: int
@@ -40,14 +40,14 @@ class Heat:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Race(Experiment):
-  """A race; the first row of every heat is what the others are over.
+  """A race; the first row of every heat is the reference.
 
   Attributes:
     heats: batch sizes with their turns and rows.
     bundle: the networks.
     layout: ``calls``, or ``cloud`` for rates of cloud calls and a floor.
-    turns: over those of the heats, 0 leaves them.
-    texts: the prompts, one after the other.
+    turns: replaces those of the heats; 0 keeps them.
+    texts: the prompts, in order.
   """
 
   heats: tuple[Heat, ...]
@@ -81,11 +81,11 @@ class Race(Experiment):
     }  # fmt: skip
 
   def prompts(self, lab: Lab, num: int) -> list[Any]:
-    """What is drawn: another prompt in every turn, as far as they go."""
+    """Prompts of the turns, different ones if there are enough."""
     return list(np.resize(self.texts, num))
 
   def rivals(self, bench: Bench, rows: list[Row], heat: Heat) -> list[Row]:
-    """Rows that are made when the others are known."""
+    """Rows that depend on the others."""
     return []
 
   def finish(
@@ -99,17 +99,16 @@ class Race(Experiment):
         for name in ("target_calls", "draft_calls")
       )
       entered = {"batch": heat.batch, "seconds": taken, "target_calls": calls, "draft_calls": passes}
-      if bench.pipeline.family.space.num_tokens is None:  # of texts, and of chains whose steps are a setting
+      if bench.pipeline.family.space.num_tokens is None:  # for texts, and for chains with a variable number of steps
         entered["lengths"] = [length for result in drawn for length in np.asarray(result.lengths).tolist()]
       found.append(as_json(entry, bench) | entered)
     return with_floors(found) if self.layout == "cloud" else found
 
 
 def with_floors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-  """The rows of CIAR with their ``floor``, by medians; the first row is plain decoding, "DRAFT alone" never asks.
+  """The rows of CIAR with their ``floor``, by medians; the first row is plain decoding, "DRAFT alone" makes no calls.
 
-  It is the ratio that the same calls would give if a call cost one plain step, however many tokens it reads, and an edge
-  pass what it costs alone.
+  The floor is the ratio if a call cost one plain step, for any number of tokens, and an edge pass its time alone.
   """
   plain, named = rows[0], {row["label"]: row for row in rows}
   per_call = statistics.median(plain["seconds"]) / statistics.mean(plain["target_calls"])
@@ -129,8 +128,8 @@ class ContinuousRace(Race):
 
   MAR also races its own parallel decoding, with a quarter as many iterations as tokens, and against every speculative row
   with as many iterations as that row made target calls in its first turn. "Formula" is ``(1 - a^(g+1)) / ((1 - a)(g c +
-  1))`` with the measured acceptance a and the cost c of a draft over that of a target token, both alone; it takes a wide
-  pass for free, which a CPU does not, and which for MAR is gamma + 1 passes.
+  1))`` with the measured acceptance a and the cost c of a draft over that of a target token, both alone; it assumes that a
+  wide pass is free, which is wrong on a CPU and for MAR, where it is gamma + 1 passes.
   """
 
   def prompts(self, lab: Lab, num: int) -> list[Any]:
@@ -138,7 +137,7 @@ class ContinuousRace(Race):
     return every_class(lab.pipeline(self.bundle).target.config.num_classes, num)
 
   def rivals(self, bench: Bench, rows: list[Row], heat: Heat) -> list[Row]:
-    """See `Race.rivals`; one decode of each row says how many calls it makes."""
+    """See `Race.rivals`; one decode of each row counts its calls."""
     if not is_masked(bench):
       return []
     length = bench.pipeline.family.space.num_tokens
@@ -155,7 +154,7 @@ class ContinuousRace(Race):
     cost = statistics.ratio(draft["seconds"], target["seconds"]).median
     length = bench.pipeline.family.space.num_tokens
     for entry, document, drawn in zip(rows, found, results):
-      # Rows of a batch wait for the slowest: its calls are what the batch costs.
+      # Rows of a batch wait for the slowest, whose calls determine the cost of the batch.
       document["target_calls"] = [int(np.max(result.counters.target_calls)) for result in drawn]
       if is_masked(bench):
         document["parallel"] = parallel(length // 4).name
@@ -175,7 +174,7 @@ def speculative(rows: list[Row]) -> list[Row]:
 
 
 def parallel(num_iter: int) -> Row:
-  """MAR's own decoding in so many iterations."""
+  """MAR's own decoding in ``num_iter`` iterations."""
   return row("parallel", f"parallel {num_iter}", num_iter=num_iter)
 
 

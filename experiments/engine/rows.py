@@ -1,4 +1,4 @@
-"""A row of a table is data: a method by name, what differs from the bundle's defaults, and a label."""
+"""Rows of tables as data: a method by name, changes of the bundle's defaults, and a label."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Pairs = tuple[tuple[str, Any], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """How one row of a table draws its tokens.
+  """Settings of one row of a table.
 
   Attributes:
     method: a name of `jaxspec.methods.METHODS`.
-    label: in the table; "" makes one of the method and what differs.
+    label: in the table; "" makes one from the method and the changes.
     options: of the method, over the bundle's defaults.
     sampling: of the family, over the bundle's defaults: ``temperature``, ``cfg_scale`` and the like.
     draft: a draft of the bundle; None takes its default.
-    alone: the draft network draws by itself.
+    alone: the draft network draws alone.
     seed: of the keys; rows of one seed draw every prompt with the same key.
-    rate: cloud calls per token that a threshold is to give; None takes the options as they are.
-    max_len: tokens that are drawn; None draws all.
-    audit: report the exact distribution of every token beside it (`jaxspec.audited`); the tokens are the same.
-    setting: rows of one setting differ by the seed of a training alone; "" is none.
+    rate: target rate of cloud calls per token, by the threshold; None leaves the options unchanged.
+    max_len: drawn tokens; None draws all.
+    audit: report the exact bias of every token (`jaxspec.audited`); the tokens are the same.
+    setting: rows of one setting differ only by the seed of a training; "" is none.
   """
 
   method: str
@@ -45,7 +45,7 @@ class Row:
 
   @property
   def name(self) -> str:
-    """The label, or one that says what differs from the defaults."""
+    """The label, or one made from the changes."""
     if self.label:
       return self.label
     differs = [f"{name.replace('_', ' ')} {value}" for name, value in (*self.options, *self.sampling)]
@@ -58,7 +58,7 @@ class Row:
     """The method with the library's defaults; needs no networks.
 
     Raises:
-      ValueError: for a name or an option that is not there, or a value out of range.
+      ValueError: for an unknown name or option, or a value out of range.
     """
     return make_method(self.method, **dict(self.options))
 
@@ -76,19 +76,19 @@ class Row:
 
 
 def row(method: str, label: str = "", *, sampling: dict[str, Any] | None = None, **given: Any) -> Row:
-  """A `Row`; what is not one of its fields is an option of the method."""
+  """A `Row`; other keyword arguments are options of the method."""
   return Row(method, label).but(sampling=sampling, **given)
 
 
-# Plain decoding twice: what chance alone does to the figures.
+# Plain decoding twice, to show the variation by chance.
 PLAIN, PLAIN_AGAIN = row("ar"), row("ar", seed=1)
 
-OPEN, CLOSED = 1e30, -1.0  # thresholds of CIAR that keep everything on the edge, and nothing
+OPEN, CLOSED = 1e30, -1.0  # thresholds of CIAR that accept everything locally, and nothing
 PAPER_PREFIX = 0.06  # CIAR's share of tokens from the cloud
 
 
 def matched(label: str, rate: float, *, target_prefix: float = PAPER_PREFIX, **given) -> Row:
-  """A row of CIAR whose threshold gives a rate."""
+  """A row of CIAR with a target rate."""
   return row("ciar", label, rate=rate, target_prefix=target_prefix, **given)
 
 

@@ -1,11 +1,11 @@
 """Images of scenes, read exactly (`jaxspec.evaluation.scenes`): whether each is correct, and its unconstrained attributes.
 
-Captions are independent draws of the grammar, so every image is a unit of its own: a share of correct images has the
-interval of Wilson, two methods on the same captions and keys are compared by McNemar's test.
+Captions are independent draws of the grammar, so every image is a unit: a share of correct images has the interval of
+Wilson, and McNemar's test compares two methods on the same captions and keys.
 
-``unfaithful`` is the total variation between what a row and plain decoding make of that which captions leave open
-(`jaxspec.evaluation.scenes.distance_between`), with a permutation test. Plain decoding itself is compared with its other
-seed, which shows what chance alone does.
+``unfaithful`` is the total variation of unconstrained attributes between a row and plain decoding
+(`jaxspec.evaluation.scenes.distance_between`), with a permutation test. Plain decoding is compared with its other seed,
+which shows the variation by chance.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Scenes:
 
   Attributes:
     num: captions, one image each.
-    split: of `jaxspec.evaluation.scenes.SPLITS`; ``validation`` has combinations that training has, ``held_out`` others.
+    split: of `jaxspec.evaluation.scenes.SPLITS`; ``validation`` has combinations of training, ``held_out`` others.
     seed: of the captions. Training takes those of seeds 0 and 1.
   """
 
@@ -60,7 +60,7 @@ class Scenes:
 
 
 class SceneJudge:
-  """What every row's images show; see `Judge`."""
+  """Readings of the images of all rows; see `Judge`."""
 
   def __init__(self, scorer: Scenes, bench: Bench):
     self._scorer, self._bench = scorer, bench
@@ -87,14 +87,14 @@ class SceneJudge:
     }
 
   def compare(self, rows: list[dict[str, Any]], subject: str) -> None:
-    """Adds how much farther the subject is from plain decoding in what is open than a row is."""
+    """Adds the difference of distances from plain decoding in unconstrained attributes, subject minus row."""
     named = {row["label"]: row for row in rows}
     if subject not in named or named[subject]["open"] is None:
       return
     for row in rows:
       if row["label"] != subject and row["open"] is not None:
         if (found := self._farther(named[subject], row)) is None:
-          del row["metrics"][UNFAITHFUL]  # nothing to compare it by
+          del row["metrics"][UNFAITHFUL]  # no common attribute
         else:
           row["subject_minus_row"] = {UNFAITHFUL: found._asdict()}
 
@@ -107,7 +107,7 @@ class SceneJudge:
     return hits_of(self._of(result))
 
   def _farther(self, subject: dict[str, Any], row: dict[str, Any]) -> Difference | None:
-    """The subject's distance from plain decoding minus a row's; that of plain decoding is what chance makes of it."""
+    """The subject's distance from plain decoding minus a row's; that of plain decoding is due to chance."""
     labels = subject["label"], row["label"]
     if PLAIN_LABEL in labels:
       found = self._beyond_chance(row if labels[0] == PLAIN_LABEL else subject)
@@ -115,13 +115,13 @@ class SceneJudge:
     return scenes.closer(*(self._scores[label] for label in labels), self._of(self._bench.decode(PLAIN)))
 
   def _beyond_chance(self, row: dict[str, Any]) -> Difference:
-    """How much farther a row is than images of the same distribution; the interval is of what chance does."""
+    """Distance of a row beyond that of equal distributions; the interval is of the variation by chance."""
     found, num = scenes.Distance(**row["open"]), len(set(self._requests))
     value, half = found.value - found.expected, Z * found.standard_error
     return Difference(value, value - half, value + half, found.p_value, found.standard_error, num)
 
   def _of(self, result: DecodeResult) -> scenes.Scores:
-    """Scores of the first images; readings are kept."""
+    """Scores of the first images; readings are cached."""
     family, tokens = self._bench.pipeline.family, np.asarray(result.tokens)
     name = key_of([tree_digest(family.tokenizer.params), tree_digest(tokens)], {"read": "scenes"})
     read = lambda: scenes.read(in_batches(family.decode, tokens, batch=32))
@@ -133,7 +133,7 @@ _OF_ASPECTS = ("distance", "expected", "p_value", "count")
 
 
 def hits_of(scores: scenes.Scores) -> np.ndarray:
-  """Whether each image is right, ``[N]`` bool."""
+  """Whether each image is correct, ``[N]`` bool."""
   return np.array([bool(held["right"]) for held in scores.held])
 
 

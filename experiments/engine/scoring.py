@@ -1,4 +1,4 @@
-"""What a table of images draws, and who says how good the images are: a scorer, which is a value of the table."""
+"""Scorers: prompts and judge of a table of images."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from jaxspec.core.state import DecodeResult
 
 
 class Judge(Protocol):
-  """Says what the images of a table are like; it remembers the images of every row that it was asked about."""
+  """Scores the images of a table; it caches the results of every row."""
 
   def figures(self, row: Row, result: DecodeResult) -> dict[str, Any]:
-    """``metrics`` of a row, ``per_image`` figures in the order of the prompts, and whatever else its tables print; JSON."""
+    """``metrics`` of a row, ``per_image`` figures in the order of the prompts, and other fields of its tables; JSON."""
     ...
 
   def compare(self, rows: list[dict[str, Any]], subject: str) -> None:
-    """Adds ``subject_minus_row`` to the JSON of rows: differences that summaries and single images do not give."""
+    """Adds ``subject_minus_row`` to the JSON of rows: differences that do not follow from summaries and single images."""
     ...
 
   def hits(self, result: DecodeResult) -> np.ndarray | None:
-    """Whether each of the first images is right, ``[P]`` bool; None from a judge who sees no right and wrong."""
+    """Whether each of the first images is correct, ``[P]`` bool; None for a judge without this notion."""
     ...
 
   def about(self) -> dict[str, Any]:
-    """What the document says of prompts and references; JSON."""
+    """Fields of the document about prompts and references; JSON."""
     ...
 
 
@@ -36,7 +36,7 @@ class Scorer(Protocol):
 
   Attributes:
     kind: of the documents, a name of `experiments.engine.tables.KINDS`.
-    seconds_an_image: what judging takes, about.
+    seconds_an_image: approximate time of judging.
   """
 
   kind: ClassVar[str]

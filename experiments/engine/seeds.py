@@ -1,8 +1,8 @@
-"""Rows that differ by the seed of a training: which settings of a training differ by more than its seeds do.
+"""Comparison of settings of a training, with its seeds as units.
 
 Rows of one `Row.setting` are trainings of one setting. The unit is the training: its share of correct images is one number,
-whose spread over seeds holds the chance of training and of drawing. Settings are compared with the first one by Student's t
-with the standard deviation of all settings together, and Holm over the table.
+and the variance over seeds includes training and sampling. Settings are compared with the first one by Student's t with the
+standard deviation of all settings together, and Holm over the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ METRIC = "right"
 
 
 class Comparison(NamedTuple):
-  """Settings of a training against the first of them."""
+  """Settings of a training against the first one."""
 
   base: str
   means: dict[str, float]  # of all settings
@@ -40,7 +40,7 @@ def settings_of(document: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def compare(document: dict[str, Any]) -> Comparison | None:
-  """The settings of a table; None where there are fewer than two, or no setting was trained twice."""
+  """The settings of a table; None with fewer than two, or without a setting trained twice."""
   groups = settings_of(document)
   degrees = sum(len(values) - 1 for values in groups.values())
   if len(groups) < 2 or degrees < 1:
@@ -54,7 +54,7 @@ def compare(document: dict[str, Any]) -> Comparison | None:
 
 
 def difference_of(document: dict[str, Any], first: str, second: str) -> Difference:
-  """One setting minus another, by the spread of all trainings of the table."""
+  """One setting minus another, with the standard deviation of all trainings of the table."""
   groups = settings_of(document)
   degrees = sum(len(values) - 1 for values in groups.values())
   return _difference(groups[first], groups[second], _deviation(groups, degrees), degrees)
@@ -75,7 +75,7 @@ def _difference(first: list[float], second: list[float], deviation: float, degre
 
 
 def sentences(document: dict[str, Any]) -> list[str]:
-  """The comparison of a table; nothing where it has none."""
+  """The comparison of a table; empty without one."""
   if (found := compare(document)) is None:
     return []
   each = [

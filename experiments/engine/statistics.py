@@ -1,8 +1,7 @@
-"""How sure a table is: intervals of its cells, ratios of its clocks, and the smallest difference that it could have shown.
+"""Statistics of tables: intervals of cells, ratios of times, and the smallest detectable difference.
 
-The methods are those of `jaxspec.statistics`. Figures that were kept image by image are compared pair by pair (the
-same prompt, the same key). Where a document holds only summaries, the interval that was computed then is printed as it is,
-and differences are judged by the normal approximation to it.
+The methods are those of `jaxspec.statistics`. Figures stored image by image are compared pair by pair (same prompt, same
+key). If a document has only summaries, their intervals are printed, and differences use the normal approximation.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ mean, median = plain.fmean, plain.median
 # Metrics that are shares of images; the others are means or distances.
 SHARES = ("class_accuracy", "right")
 LEVEL = 0.95
-RATE_ERROR = 0.005  # cloud calls per token that a rate may be off and count as held
+RATE_ERROR = 0.005  # tolerance of a rate, in cloud calls per token
 Z = 1.959964  # half of a 95 % interval, in standard errors of a normal distribution
 
 __all__ = ["holm"]
@@ -46,7 +45,7 @@ class Ratio(NamedTuple):
 
 
 def estimate_of(found: Any) -> Estimate | None:
-  """An estimate as JSON holds it: ``{"value", "low", "high"}`` or three numbers; None for None, nan for ends without one."""
+  """An estimate from JSON: ``{"value", "low", "high"}`` or three numbers; None for None, nan for ends without one."""
   if found is None:
     return None
   numbers = [found[name] for name in Estimate._fields] if isinstance(found, dict) else list(found)[:3]
@@ -54,7 +53,7 @@ def estimate_of(found: Any) -> Estimate | None:
 
 
 def interval_fields(found: Any) -> dict[str, float]:
-  """The figure and its interval out of whatever the library found; JSON."""
+  """The figure and its interval from a result of the library; JSON."""
   return {name: float(getattr(found, name)) for name in Estimate._fields}
 
 
@@ -68,7 +67,7 @@ def num_images(row: dict[str, Any]) -> int:
 
 
 def metric_of(row: dict[str, Any], name: str) -> Estimate | None:
-  """A metric of a row; of a share with Wilson's interval, whatever was written down."""
+  """A metric of a row; a share always has Wilson's interval."""
   if (found := row["metrics"].get(name)) is None:
     return None
   return wilson_of(found["value"], num_images(row)) if name in SHARES else estimate_of(found)
@@ -77,7 +76,7 @@ def metric_of(row: dict[str, Any], name: str) -> Estimate | None:
 def alpha_of(row: dict[str, Any]) -> Estimate | None:
   """The acceptance of tested drafts with the interval of its document.
 
-  Where that has no width because all images agree, it is Wilson's of as many trials as images (`library.share`).
+  If that is a point because all images agree, it is Wilson's with images as trials (`library.share`).
   """
   figures = row.get("figures", {})
   if (found := estimate_of(figures.get("alpha"))) is None or found.low < found.high:
@@ -88,7 +87,7 @@ def alpha_of(row: dict[str, Any]) -> Estimate | None:
 
 
 def acceptance(accepted: np.ndarray, tested: np.ndarray) -> Estimate:
-  """``sum(accepted) / sum(tested)`` over images ``[P]``, each a cluster; 0 where nothing was tested."""
+  """``sum(accepted) / sum(tested)`` over images ``[P]``, each a cluster; 0 without tests."""
   if not np.sum(tested):
     return Estimate(0.0, 0.0, 1.0)
   return estimate_of(library.share(accepted, tested, clusters=np.arange(len(tested))))
@@ -98,24 +97,24 @@ def acceptance(accepted: np.ndarray, tested: np.ndarray) -> Estimate:
 
 
 def ratio(base: Sequence[float], own: Sequence[float]) -> Ratio:
-  """How much faster ``own`` is, turn by turn."""
+  """Speed-up of ``own``, turn by turn."""
   found = [a / b for a, b in zip(base, own, strict=True)]
   return Ratio(median(found), min(found), max(found))
 
 
 def lengths(row: dict[str, Any], document: dict[str, Any]) -> np.ndarray:
-  """Tokens of every row of a batch ``[turns, batch]``; a document says them where its networks do not."""
+  """Tokens of every row of a batch ``[turns, batch]``, from the document or its networks."""
   shape = len(row["seconds"]), row["batch"]
   return np.reshape(row["lengths"], shape) if "lengths" in row else np.full(shape, document["num_tokens"])
 
 
 def clock(row: dict[str, Any], document: dict[str, Any]) -> list[float]:
-  """Seconds of every turn of a race, of a token where rows end at an end token."""
+  """Seconds of every turn of a race, per token if rows end at an end token."""
   return per_token(row["seconds"], lengths(row, document).sum(1).tolist()) if document.get("ends") else row["seconds"]
 
 
 def wall_ratio(row: dict[str, Any]) -> Ratio | None:
-  """Plain decoding's time over the row's; None where the clock was not taken."""
+  """Plain decoding's time over the row's; None if it was not timed."""
   return None if (wall := row["wall"]) is None else ratio(wall["plain"], wall["own"])
 
 
@@ -125,7 +124,7 @@ def labelled(document: dict[str, Any], batch: int, label: str) -> dict[str, Any]
 
 
 def base_of(row: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-  """The row of the same batch size that speeds are over."""
+  """The reference row of speeds at the same batch size."""
   return labelled(document, row["batch"], document["base"])
 
 
@@ -135,7 +134,7 @@ def over(row: dict[str, Any], document: dict[str, Any], label: str | None) -> Ra
 
 
 def time_ratios(document: dict[str, Any]) -> list[tuple[TimeRatio, float] | None]:
-  """Of every row of a race: the median ratio with its interval, and the p value of Holm over the table; None for the
+  """For every row of a race: the median ratio with its interval, and the p value of Holm over the table; None for the
   base."""
   found = []
   for row in document["rows"]:
@@ -146,7 +145,7 @@ def time_ratios(document: dict[str, Any]) -> list[tuple[TimeRatio, float] | None
 
 
 def smallest_ratio(document: dict[str, Any]) -> float | None:
-  """The smallest speed over the base that shows, in the median over rows with several turns; None without such rows."""
+  """The smallest detectable speed over the base, in the median over rows with several turns; None without such rows."""
   differences = []
   for row in document["rows"]:
     base = base_of(row, document)
@@ -162,8 +161,8 @@ def smallest_ratio(document: dict[str, Any]) -> float | None:
 
 
 def difference(row: dict[str, Any], other: dict[str, Any], metric: str) -> Difference:
-  """``row - other`` by a metric: as the table measured it, where row is its subject, pair by pair where both have figures of
-  every image, else by their summaries."""
+  """``row - other`` by a metric: as measured by the table if row is its subject, pair by pair if both have figures of every
+  image, else by their summaries."""
   if (measured := other.get("subject_minus_row", {}).get(metric)) is not None:
     return Difference(**measured)
   each = [entry.get("per_image", {}).get(metric) for entry in (row, other)]
@@ -175,8 +174,7 @@ def difference(row: dict[str, Any], other: dict[str, Any], metric: str) -> Diffe
 
 
 def of_summaries(a: Estimate, b: Estimate, count: int) -> Difference:
-  """``a - b`` from two intervals, as of independent samples; rows that share their prompts differ less by chance than
-  that."""
+  """``a - b`` from two intervals, as for independent samples; conservative for rows that share prompts."""
   found = library.independent_difference(library.Interval(*a), library.Interval(*b))
   error = (found.high - found.low) / (2 * Z)
   p_value = 2 * float(special.stdtr(count - 1, -abs(found.value) / error)) if error else float(found.value == 0)
@@ -184,7 +182,7 @@ def of_summaries(a: Estimate, b: Estimate, count: int) -> Difference:
 
 
 def smallest_between(found: Sequence[Estimate | None], count: int) -> float:
-  """The smallest difference between two of these figures of ``count`` images that shows, without a correction; the
+  """The smallest detectable difference between two of these figures of ``count`` images, without a correction; the
   median."""
   half = median((estimate.high - estimate.low) / 2 for estimate in found if estimate is not None)
   error = math.sqrt(2) * half / Z
@@ -192,5 +190,5 @@ def smallest_between(found: Sequence[Estimate | None], count: int) -> float:
 
 
 def smallest_ks(samples: int, components: int) -> float:
-  """The two-sample KS distance that a component needs, of two samples of this size, under Bonferroni's correction."""
+  """Critical two-sample KS distance of a component for samples of this size, under Bonferroni's correction."""
   return math.sqrt(-math.log((1 - LEVEL) / components / 2) / samples)

@@ -1,7 +1,7 @@
-"""Which settings of a sweep over temperature are faster than which: paired by prompt, after Holm's correction.
+"""Comparisons of latency in a sweep over temperature: paired by prompt, with Holm's correction.
 
-Every row is compared with the subject of the table, and every controller that moves with the fixed threshold that it
-starts from, at every temperature.
+At every temperature, every row is compared with the subject of the table, and every adaptive controller with the fixed
+threshold at which it starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from experiments.engine import statistics
 from jaxspec.statistics import Corrected, correct_table, paired_difference
 
 Document = dict[str, Any]
-FLIPS = 99_999  # of signs: with fewer, p values after the correction depend on which were drawn
+FLIPS = 99_999  # of signs; with fewer, corrected p values depend on the draw
 
 
 class Pair(NamedTuple):
@@ -53,7 +53,7 @@ def verdicts(document: Document) -> dict[Pair, Corrected]:
 
 
 def order_of(verdict: Corrected) -> int:
-  """-1 and 1 where the first of two is faster or slower after the correction, 0 where they do not differ significantly."""
+  """-1 or 1 if the first of two is faster or slower after the correction, 0 without a significant difference."""
   if verdict.adjusted >= 1 - statistics.LEVEL:
     return 0
   return 1 if verdict.difference.value > 0 else -1
@@ -71,7 +71,7 @@ def words_of(document: Document) -> dict[tuple[str, str], str]:
 
 
 def sentences(document: Document) -> list[str]:
-  """How rows were compared, the smallest detectable difference, and what adaptive controllers gain or lose."""
+  """Sentences on the test, the smallest detectable difference, and the effect of adaptive controllers."""
   found = verdicts(document)
   smallest = statistics.median(verdict.detectable for verdict in found.values())
   lines = [

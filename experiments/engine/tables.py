@@ -1,13 +1,11 @@
-"""Turns the JSON document of a table into Markdown: the only place that writes tables.
+"""Renders the JSON document of a table as Markdown.
 
-A document says its ``kind``; `experiments.engine.kinds` knows the columns of each, the sentence above the table and the
-lines below it.
+`experiments.engine.kinds` has the columns of each ``kind`` of documents, the sentence above the table and the lines below
+it.
 
-Rendering needs no networks and no measurements: ``python -m experiments.run --render`` makes every committed table of its
-JSON.
+Rendering needs no networks and no measurements: ``python -m experiments.run --render`` renders every committed table.
 
-Columns without a single entry are left out. Below every table stands the smallest difference that it could have shown
-(`experiments.engine.statistics`).
+Empty columns are left out. Below every table is the smallest detectable difference (`experiments.engine.statistics`).
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ def render(document: Document) -> str:
   """The table of a document, ending in a newline.
 
   Raises:
-    ValueError: for a kind that is not known.
+    ValueError: for an unknown kind.
   """
   if document.get("kind") not in KINDS:
     raise ValueError(f"Must have a document of kind {', '.join(KINDS)}, we instead got {document.get('kind')!r}")
@@ -54,13 +52,13 @@ def render(document: Document) -> str:
 
 
 def commands(document: Document) -> str:
-  """The command, or those of the parts that a table was gathered of."""
+  """The command, or those of the parts of a combined table."""
   found = document["command"]
   return ", ".join(f"`{command}`" for command in ([found] if isinstance(found, str) else found))
 
 
 def origin(document: Document) -> str:
-  """Machine and versions, as far as they were written down."""
+  """Machine and versions, if recorded."""
   machine, versions = document.get("machine", {}), document.get("versions", {})
   words = [f"{name} {versions[name]}" for name in ("jax", "torch") if name in versions]
   words += [str(machine["kind"])] if "kind" in machine else []

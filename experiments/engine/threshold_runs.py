@@ -1,7 +1,6 @@
 """Long runs of the controller of C-SQS: the mean dropped mass beside its bound (arXiv 2510.09942, Theorem 2).
 
-A stream draws one text after the other, and its threshold goes on from text to text: the first threshold of a text is the
-last of the text before it.
+A stream draws one text after the other, and the first threshold of a text is the last of the previous text.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from jaxspec.run.run import prepare
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThresholdRuns(LinkTable):
-  """Streams of texts, with the dropped mass after some of them.
+  """Streams of texts, with the dropped mass after several numbers of texts.
 
-  Supports are as large as the vocabulary and there is no budget, so that nothing is cut off and the bound holds on every
-  path. What is compared with the bound is the mass as the controller is fed it, which is at least the mass that is dropped.
+  Supports are as large as the vocabulary and there is no budget, so that nothing is truncated and the bound holds on every
+  path. The bound is compared with the controller's error, which is at least the dropped mass.
 
   Attributes:
-    texts: of every stream, ``tokens`` each; figures are read after the first, after a tenth and after all.
+    texts: of every stream, ``tokens`` each; figures are after the first, a tenth and all of them.
     prompts: one for each stream.
   """
 
@@ -67,7 +66,8 @@ class ThresholdRuns(LinkTable):
     return {"config": config, "vocab": vocab, "streams": bench.batch, "rows": rows}
 
   def path(self, bench: Bench, entry: Row) -> dict[str, np.ndarray]:
-    """Per stream and text ``[streams, texts]``: tokens, mass fed and dropped, and the threshold after the text."""
+    """Per stream and text ``[streams, texts]``: tokens, the controller's error, dropped mass, and the threshold after the
+    text."""
     job = dataclasses.replace(bench.job(entry), max_len=self.tokens, ends=False)
     parts = job.decoder.parts
     run = prepare(job, bench.batches(entry, bench.batch))  # rows that differ in traced settings share a program
@@ -96,14 +96,14 @@ class ThresholdRuns(LinkTable):
 
 
 def bound(tokens, *, beta1: float, eta: float, alpha: float):
-  """The most mass that a path of so many committed tokens drops per token; of eta above 0."""
+  """Bound on the dropped mass per token of a path with this number of committed tokens, for eta above 0."""
   return alpha + (beta1 + eta * (1 - alpha)) / (eta * tokens)
 
 
 def figures(path: dict[str, np.ndarray], texts: int, *, beta1: float, eta: float, alpha: float) -> dict[str, Any]:
   """Dropped mass per token of the first ``texts`` of every stream beside the bound; JSON.
 
-  There is no bound for a threshold that does not move.
+  There is no bound for a fixed threshold.
   """
   total = {name: path[name][:, :texts].sum(axis=1) for name in ("tokens", "fed", "dropped")}
   per_token = total["fed"] / total["tokens"]
@@ -118,6 +118,6 @@ def figures(path: dict[str, np.ndarray], texts: int, *, beta1: float, eta: float
 
 
 def worst_by_text(path: dict[str, np.ndarray]) -> list[list[float]]:
-  """After every text: tokens of a stream, and the mass fed per token in the stream with most of it; JSON."""
+  """After every text: tokens of a stream, and the controller's mean error in the worst stream; JSON."""
   tokens, fed = (np.cumsum(path[name], axis=1) for name in ("tokens", "fed"))
   return [[float(count), float(worst)] for count, worst in zip(tokens.mean(axis=0), (fed / tokens).max(axis=0))]

@@ -1,1 +1,1 @@
-"""Figures of the documentation, from committed JSON where that holds the numbers: ``python -m experiments.figures.NAME``."""
+"""Figures of the documentation, from committed JSON where possible: ``python -m experiments.figures.NAME``."""

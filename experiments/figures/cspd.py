@@ -3,8 +3,8 @@
     python -m experiments.figures.cspd             # from the tables alone
     python -m experiments.figures.cspd --decode    # images and maps too, by the shipped pairs (minutes)
 
-Reads ``cspd_*.json`` (``experiments.run cspd:*``) and writes ``docs/images/cspd_*.png``; a figure whose tables are not there
-is left out, with a line that says so. Bands are the tables' 95 % intervals.
+Reads ``cspd_*.json`` (``experiments.run cspd:*``) and writes ``docs/images/cspd_*.png``; a figure without its tables is left
+out, with a message. Bands are the tables' 95 % intervals.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -36,11 +37,12 @@ from experiments.figures.style import (
   STYLE,
   band,
   bare,
-  parser,
+  figures,
   plain_ticks,
   save,
   tables,
 )
+from jaxspec.core.command_line import PATH
 from jaxspec.core.state import Origin
 
 Entry = dict[str, Any]
@@ -59,7 +61,7 @@ def pick(rows: Sequence[Entry], family: str, label: str, **walked: Any) -> list[
 
 
 def families_of(rows: Sequence[Entry]) -> list[str]:
-  """The pairs that a table has rows of."""
+  """The pairs in the rows of a table."""
   return [family for family in TITLES if any(row["family"] == family for row in rows)]
 
 
@@ -86,7 +88,7 @@ def draw_acceptance(found: dict[str, list[Entry]], path: Path) -> None:
     for axes, (name, option, fixed, label) in zip(line, panels):
       mine = {rule: rows for rule in COLOURS if (rows := pick(found[name], family, rule, **fixed))}
       if not mine:
-        axes.set_axis_off()  # not walked for this pair
+        axes.set_axis_off()  # not varied for this pair
         continue
       for label_of, rows in mine.items():
         at = [row["walked"][option] for row in rows]
@@ -103,7 +105,7 @@ def draw_acceptance(found: dict[str, list[Entry]], path: Path) -> None:
 
 
 def draw_along(found: dict[str, list[Entry]], path: Path) -> None:
-  """Acceptance along the generation order, for three shares that the target draws first: figure 11."""
+  """Acceptance along the generation order, for three target prefixes: figure 11."""
   rows = found["prefix"]
   families = families_of(rows)
   figure, panels = panel_per_family(families, "acceptance of tested drafts", "position in the generation order")
@@ -124,7 +126,7 @@ def draw_along(found: dict[str, list[Entry]], path: Path) -> None:
 
 
 def draw_tries(found: dict[str, list[Entry]], path: Path) -> None:
-  """Proposals until a rejected token was replaced, over draft length: figure 15."""
+  """Proposals to replace a rejected token, over draft length: figure 15."""
   rows = found["gamma"]
   families = families_of(rows)
   figure, panels = panel_per_family(families, "rejected tokens that needed more, %", "proposals")
@@ -134,7 +136,7 @@ def draw_tries(found: dict[str, list[Entry]], path: Path) -> None:
       counts = np.sum([row["figures"]["tries"] for row in mine], axis=0)[1:].astype(float) if mine else np.zeros(1)
       if counts.sum():
         more = 1 - np.cumsum(counts)[:-1] / counts.sum()  # the last entry has no upper end
-        more = 100 * more[more > 1e-9]  # a curve ends where no token needed more
+        more = 100 * more[more > 1e-9]  # a curve ends at the largest number of proposals
         axes.plot(np.arange(1, len(more) + 1), more, color=colour, label=label)
     axes.set(xscale="log", yscale="log", ylim=(0.02, 100))
     plain_ticks(axes.xaxis, (1, 2, 5, 10, 20, 50, 100))
@@ -185,7 +187,7 @@ def draw_speed(found: dict[str, list[Entry]], path: Path) -> None:
 
 
 def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
-  """What the images compare; MAR without guidance, whose rounds are dear."""
+  """Compared rows of images; MAR without guidance, whose rounds are expensive."""
   masked = is_masked(bench)
   sampling = {"cfg_scale": 1.0 if masked else 2.0}
   rows = [TARGET.but(label="target alone"), DRAFT]
@@ -219,8 +221,8 @@ def draw_images(bench: Bench, path: Path) -> None:
 
 
 def draw_map(bench: Bench, path: Path, number: int = 4) -> None:
-  """Where drafts were accepted: figure 16."""
-  # Of MAR's drafts the exact rule accepts too few to show where.
+  """Map of accepted drafts: figure 16."""
+  # The exact rule accepts too few of MAR's drafts for a map.
   label = "released rule" if is_masked(bench) else "exact rule"
   (row,) = (row for row in contact_rows(bench) if row.label == label)
   result, side = bench.decode(row), bench.pipeline.family.space.grid[0]
@@ -247,30 +249,29 @@ PLOTS: dict[str, tuple[Callable[[dict[str, list[Entry]], Path], None], tuple[str
 
 
 def load(results: Path, name: str) -> list[Entry]:
-  """The rows of a table, of all pairs that have one."""
+  """The rows of a table, for all pairs with one."""
   found = tables(results, [f"cspd_{name}_{family}" for family in TITLES])
   return [row | {"family": key.rpartition("_")[2]} for key, document in found.items() for row in document["rows"]]
 
 
-def main() -> None:
-  arguments = parser(__doc__)
-  arguments.add_argument("--decode", action="store_true", help="images and maps too")
-  arguments.add_argument("--runs", type=Path, default=Path("runs/tables"))
-  args = arguments.parse_args()
+@figures(__doc__)
+@click.option("--decode", is_flag=True, help="Draw images and maps too.")
+@click.option("--runs", type=PATH, default="runs/tables", help="Folder of decodes.")
+def main(results: Path, images: Path, decode: bool, runs: Path) -> None:
   with plt.rc_context(STYLE):
     for name, (plot, needed) in PLOTS.items():
-      found = {table: load(args.results, table) for table in needed}
+      found = {table: load(results, table) for table in needed}
       if missing := [table for table, rows in found.items() if not rows]:
-        print(f"left out {name}.png: no cspd_{missing[0]}_*.json in {args.results}")
+        print(f"left out {name}.png: no cspd_{missing[0]}_*.json in {results}")
         continue
-      plot(found, args.images / f"{name}.png")
-    if args.decode:
+      plot(found, images / f"{name}.png")
+    if decode:
       keep_compiled()
-      lab = Lab(args.runs)
+      lab = Lab(runs)
       for family, bundle in BUNDLES.items():
         bench = Bench(lab.pipeline(bundle), SHOWN, lab.decodes, batch=len(SHOWN))
-        draw_images(bench, args.images / f"cspd_images_{family}.png")
-        draw_map(bench, args.images / f"cspd_map_{family}.png")
+        draw_images(bench, images / f"cspd_images_{family}.png")
+        draw_map(bench, images / f"cspd_map_{family}.png")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,22 @@
-"""The picture of what edge and server say to each other, for the page on serving.
+"""Sequence diagram of edge and server, for the page on serving.
 
     python -m experiments.figures.exchange
 
-Writes ``docs/images/exchange.svg``: time goes down, the edge stands left and the server right. Colours follow the page that
-the picture is part of, or what the reader's system says about light and dark.
+Writes ``docs/images/exchange.svg``: time goes down, with the edge on the left and the server on the right. Colours follow
+the page, or the reader's system setting of light and dark.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-PATH = Path(__file__).parents[2] / "docs" / "images" / "exchange.svg"
+import click
+
+from jaxspec.core.command_line import PATH, script
+
+IMAGE = Path(__file__).parents[2] / "docs" / "images" / "exchange.svg"
 EDGE, SERVER, WIDTH = 150, 490, 680  # pixels: the two lines, and the whole
 TOP, ARROW, HEAD, SLOPE = 46, 34, 34, 8  # heights: before the first step, and of each kind; drop of an arrow
 STYLE = """
@@ -37,7 +40,7 @@ STYLE = """
 
 
 class Up(NamedTuple):
-  """A message to the server; one that is lost ends on its way. ``then`` is what the server does with it."""
+  """A message to the server; a lost one ends halfway. ``then`` is the server's action."""
 
   text: str
   then: str = ""
@@ -45,7 +48,7 @@ class Up(NamedTuple):
 
 
 class Down(NamedTuple):
-  """A message to the edge. ``then`` is what the edge does with it."""
+  """A message to the edge. ``then`` is the edge's action."""
 
   text: str
   then: str = ""
@@ -53,7 +56,7 @@ class Down(NamedTuple):
 
 
 class Head(NamedTuple):
-  """What the steps below show."""
+  """Heading of the steps below."""
 
   text: str
 
@@ -110,7 +113,7 @@ def render() -> str:
 
 
 def _message(step: Up | Down, y: float) -> str:
-  """An arrow with its words above, and what the other end does beside it."""
+  """An arrow with its text above, and the action of the other end beside it."""
   is_up = isinstance(step, Up)
   css, start, end = ("up", EDGE, SERVER) if is_up else ("down", SERVER, EDGE)
   sign = 1 if is_up else -1
@@ -134,11 +137,10 @@ def _text(text: str, x: float, y: float, css: str, anchor: str = "start") -> str
   return f'<text class="exchange-text {css}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def main() -> None:
-  """Writes the picture."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--image", type=Path, default=PATH)
-  parser.parse_args().image.write_text(render(), encoding="utf-8")
+@script(__doc__)
+@click.option("--image", type=PATH, default=IMAGE, help="Picture to write.")
+def main(image: Path) -> None:
+  image.write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":

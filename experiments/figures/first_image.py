@@ -1,27 +1,27 @@
-"""The picture of the first page: four prompts, who decided each token, and calls and time beside plain decoding.
+"""The picture of the first page: four prompts, the origin of each token, and calls and time against plain decoding.
 
     python -m experiments.figures.first_image
 
-The images are those of ``jaxspec generate PROMPTS --seed SEED``. Prompts and seed are chosen by hand, for images that are
-right; the model card says how often they are. Each prompt is decoded alone, by the bundle's default method and plainly in
-turns. The figures of the picture are printed as JSON. Draw it where nothing else runs.
+The images are those of ``jaxspec generate PROMPTS --seed SEED``. Prompts and seed are chosen by hand, for correct images;
+the model card has the share of correct images. Each prompt is decoded alone, by the bundle's default method and plainly in
+turns. The figures of the picture are printed as JSON. Run it on an idle machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import jax
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import BLUE, GREEN, IMAGES, ORANGE
-from experiments.train.command import one_line_errors
 from jaxspec.core import rng
+from jaxspec.core.command_line import PATH, script
 from jaxspec.core.state import Origin
 from jaxspec.methods import Plain
 from jaxspec.run import measure
@@ -30,11 +30,11 @@ from jaxspec.run.pipeline import Pipeline
 
 PROMPTS = ("a red heart", "a cat on a blue background", "a panda", "a house and a tree")
 SEED = 16
-# Pixels of the file, which pages show at half of its size. A panel has 12 x 12 tokens.
+# Pixels of the file, shown at half of its size. A panel has 12 x 12 tokens.
 WIDTH, MARGIN, GAP, PANEL = 1800, 48, 56, 384
-BAR, NAME, ROOM = 20, 116, 96  # height of a bar, room for its name before it and for its number after it
+BAR, NAME, ROOM = 20, 116, 96  # height of a bar, and widths of its name and its number
 INK, QUIET, FRAME, PAPER, OWN, PLAIN = "#1f2328", "#59636e", "#d1d9e0", "#ffffff", "#0b5cad", "#b6bec8"
-# Colours and words of the maps, as ``jaxspec generate --heatmap`` has them.
+# Colours and labels of the maps, as in ``jaxspec generate --heatmap``.
 ORIGINS = {
   Origin.DRAFT: (GREEN, "drafted by the small network, accepted by the large one"),
   Origin.REPLACED: (ORANGE, "replaced by the large one"),
@@ -44,7 +44,7 @@ ORIGINS = {
 
 
 class Column(NamedTuple):
-  """One prompt: its image, who decided its tokens, and ``(ours, plain)`` calls and seconds."""
+  """One prompt: its image, the origins of its tokens, and ``(ours, plain)`` calls and seconds."""
 
   prompt: str
   pixels: np.ndarray  # [H, W, 3] uint8
@@ -132,18 +132,16 @@ def draw_picture(columns: list[Column]) -> Image.Image:
   return sheet
 
 
-def main() -> None:
-  arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  arguments.add_argument("--repeats", type=int, default=15, help="timed runs of each method and prompt")
-  arguments.add_argument("--out", type=Path, default=IMAGES / "first_image.png")
-  args = arguments.parse_args()
+@script(__doc__)
+@click.option("--repeats", default=15, help="Timed runs of each method and prompt.")
+@click.option("--out", type=PATH, default=IMAGES / "first_image.png", help="Picture to write.")
+def main(repeats: int, out: Path) -> None:
   pipeline = load_pipeline("scenes")
-  columns = [decode(pipeline, prompt, row, args.repeats) for row, prompt in enumerate(PROMPTS)]
-  args.out.parent.mkdir(parents=True, exist_ok=True)
-  draw_picture(columns).save(args.out, optimize=True)
+  columns = [decode(pipeline, prompt, row, repeats) for row, prompt in enumerate(PROMPTS)]
+  out.parent.mkdir(parents=True, exist_ok=True)
+  draw_picture(columns).save(out, optimize=True)
   print(json.dumps({"seed": SEED, "columns": [column.figures() for column in columns]}))
 
 
 if __name__ == "__main__":
-  with one_line_errors():
-    main()
+  main()

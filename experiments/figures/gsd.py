@@ -1,14 +1,14 @@
-"""Images of GSD (arXiv 2508.07747): how sure the target is of its tokens (Figure 1), and what methods draw (Figure 3).
+"""Images of GSD (arXiv 2508.07747): the target's confidence in its tokens (Figure 1), and images by method (Figure 3).
 
     python -m experiments.figures.gsd
 
-Images come from the decodes of the audit (``experiments.run scenes:audit``, without top-p); what is not there is decoded.
+Images come from the decodes of the audit (``experiments.run scenes:audit``, without top-p); missing ones are decoded.
 
 ``docs/images/gsd_top1.png``: below each image of plain decoding, the probability of the likeliest token at every position,
-under the distribution that tokens are drawn from (guidance and temperature included). Expected, as in the paper: low
-wherever there is texture, so that the draft's token is often another one of many alike; high on plain backgrounds.
+including guidance and temperature. Expected, as in the paper: low on textures, where many tokens are similar and the draft's
+token often differs; high on plain backgrounds.
 
-``docs/images/gsd_grid.png``: the first captions of the tables, drawn by each method with the same keys. Nobody chose them.
+``docs/images/gsd_grid.png``: the first captions of the tables, drawn by each method with the same keys, without selection.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import click
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -25,7 +26,8 @@ from experiments.configs.scenes import AUDITED, TABLES
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
 from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
-from experiments.figures.style import INK, STYLE, bare, parser, save, wrapped
+from experiments.figures.style import INK, STYLE, bare, figures, save, wrapped
+from jaxspec.core.command_line import PATH
 from jaxspec.sampling.logit_processing import probabilities
 
 NUM_MAPS, NUM_COLUMNS = 6, 8
@@ -42,8 +44,7 @@ GRID = {
 
 
 def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
-  """Largest probability ``[M, N]`` of the distribution that each of the ``tokens [M, N]`` of the first M prompts was drawn
-  from."""
+  """Largest probability ``[M, N]`` of the distribution of each of the ``tokens [M, N]`` of the first M prompts."""
   num, sampling = len(tokens), bench.decoder(PLAIN).sampling
   fns, side = sampling.side(bench.pipeline.target)
   warp, condition = sampling.warp(), jax.tree.map(lambda leaf: jnp.asarray(leaf[:num]), bench.condition)
@@ -61,7 +62,7 @@ def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
 
 
 def draw_top1(bench: Bench, path: Path) -> None:
-  """Images, their maps, and how often the target is how sure."""
+  """Images, their maps, and the histogram of the target's confidence."""
   tokens = bench.decode(PLAIN).tokens
   top1, pixels = top1_probability(bench, tokens), bench.pipeline.family.decode(tokens[:NUM_MAPS])
   figure = plt.figure(figsize=(10.4, 3.5), layout="constrained")
@@ -104,19 +105,18 @@ def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
   save(figure, path)
 
 
-def main() -> None:
-  arguments = parser(__doc__)
-  arguments.add_argument("--runs", type=Path, default=Path("runs/tables"))
-  arguments.add_argument("--decoded", action="store_true", help="only methods that are decoded")
-  args = arguments.parse_args()
+@figures(__doc__)
+@click.option("--runs", type=PATH, default="runs/tables", help="Folder of decodes.")
+@click.option("--decoded", is_flag=True, help="Draw only methods that are decoded.")
+def main(results: Path, images: Path, runs: Path, decoded: bool) -> None:
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   keep_compiled()
-  table, lab = TABLES["audit"], Lab(args.runs)
+  table, lab = TABLES["audit"], Lab(runs)
   bench = table.bench(lab)
   with plt.rc_context(STYLE):
-    draw_top1(bench, args.images / "gsd_top1.png")
-    rows = {name: entry for name, entry in GRID.items() if not args.decoded or bench.is_decoded(entry)}
-    draw_grid(bench, rows, args.images / "gsd_grid.png")
+    draw_top1(bench, images / "gsd_top1.png")
+    rows = {name: entry for name, entry in GRID.items() if not decoded or bench.is_decoded(entry)}
+    draw_grid(bench, rows, images / "gsd_grid.png")
 
 
 if __name__ == "__main__":

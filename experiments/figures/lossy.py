@@ -1,11 +1,11 @@
-"""Draws what lossy decoding costs: calls saved against the change of correct images, all methods in one figure.
+"""Draws the cost of lossy decoding: calls saved against the change of correct images, all methods in one figure.
 
     python -m experiments.figures.lossy
 
 Reads the tables of scenes (``experiments.run 'scenes:*' 'scenes_ciar:*'``) and writes ``docs/images/lossy.png``, and
 ``docs/images/lossy_without_top_p.png`` of those without top-p. Bars are 95
-% intervals of the change against plain decoding on the same captions and keys. A filled marker is a change that stays after
-Holm's correction over all points; a ring is one that does not show.
+% intervals of the change against plain decoding on the same captions and keys. A filled marker is a significant change after
+Holm's correction over all points; a ring is not significant.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import matplotlib.pyplot as plt
 
 from experiments.engine import lossy
 from experiments.engine.statistics import LEVEL
-from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, parser, save
+from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, figures, save
 from experiments.run import documents
 
-NEAR, STEP, SPREAD = 1.0, 0.8, 4.0  # percent of the calls: points this near are moved apart, by so much, over so much
+NEAR, STEP, SPREAD = 1.0, 0.8, 4.0  # percent of the calls: distance of points that are spread, their shift, and its range
 _COLOURS, _MARKERS = (BLUE, ORANGE, GREEN, RED, INK), "osD^vP*X<"  # of lengths without a common factor
 
 
@@ -49,7 +49,7 @@ def draw(points: Sequence[lossy.Point], path: Path) -> None:
 
 
 def beside_each_other(points: Sequence[lossy.Point]) -> dict[lossy.Point, float]:
-  """Calls saved in percent, of points that save nearly as many moved apart so that all of them are seen."""
+  """Calls saved in percent; close points are spread so that all are visible."""
   ordered = sorted(points, key=lambda point: point.saved)
   groups: list[list[lossy.Point]] = []
   for point in ordered:
@@ -61,13 +61,13 @@ def beside_each_other(points: Sequence[lossy.Point]) -> dict[lossy.Point, float]
   return {point: 100 * point.saved + shift(number, len(group)) for group in groups for number, point in enumerate(group)}
 
 
-def main() -> None:
-  args = parser(__doc__).parse_args()
+@figures(__doc__)
+def main(results: Path, images: Path) -> None:
   with plt.rc_context(STYLE):
-    found = documents(args.results)
-    draw(lossy.points(found), args.images / "lossy.png")
+    found = documents(results)
+    draw(lossy.points(found), images / "lossy.png")
     if without := lossy.points(found, lossy.WITHOUT_TOP_P):
-      draw(without, args.images / "lossy_without_top_p.png")
+      draw(without, images / "lossy_without_top_p.png")
 
 
 if __name__ == "__main__":

@@ -2,17 +2,19 @@
 
     python -m experiments.figures.rounds
 
-Writes ``docs/images/rounds/NAME.svg``. A picture has a strip of tokens for each step of a round; the same columns are the
-same positions. Colours of text and lines come from the page that the picture is part of. Elsewhere they follow what the
-reader's system says about light and dark.
+Writes ``docs/images/rounds/NAME.svg``. A picture has a strip of tokens for each step of a round; equal columns are equal
+positions. Colours of text and lines come from the page, or follow the reader's system setting of light and dark.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
+
+import click
+
+from jaxspec.core.command_line import PATH, script
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "rounds"
 LEFT, CELL, SIZE, LINE = 10, 42, 32, 22  # pixels: margin, pitch of columns, side of a token, height of a line of text
@@ -60,7 +62,7 @@ _CLASS = {
 
 
 class Strip(NamedTuple):
-  """One step: what happens, and its tokens; a second line of tokens is a second branch of a tree."""
+  """One step: its text and its tokens; a second line of tokens is a second branch of a tree."""
 
   text: str
   tokens: str
@@ -68,7 +70,7 @@ class Strip(NamedTuple):
 
 
 class Picture(NamedTuple):
-  """The steps of a round. ``links`` join tokens of trees: (column, line) of a node and of the one that follows it."""
+  """The steps of a round. ``links`` join tokens of trees: (column, line) of a node and of its child."""
 
   steps: tuple[Strip, ...]
   links: tuple[tuple[int, int, int, int], ...] = ()
@@ -87,32 +89,32 @@ PICTURES = {
     Strip(_COMMITTED, "cccAAT"),
   )),
   "sqs": Picture((
-    Strip("Edge: draws drafts until the budget of bits is spent", "cccsss"),
+    Strip("Edge: draws drafts within the budget of bits", "cccsss"),
     Strip("Cloud: one pass tests them: min(1, p/q)", "cccVVX"),
     Strip(_COMMITTED, "cccAAT"),
   )),
   "lantern": Picture((
     Strip("The draft network draws a chain", "cccdddd"),
-    Strip("Near codes lend each draft their probability", "cccVGX-"),
+    Strip("Each draft borrows the probability of similar codes", "cccVGX-"),
     Strip(_COMMITTED, "cccAAT"),
   )),
   "sjd": Picture((
-    Strip("The window: drafts of what the last pass said", "cccdddd"),
+    Strip("The window: drafts from the last pass", "cccdddd"),
     Strip("One pass of the target tests them: min(1, p/q)", "cccVX--"),
     Strip(_COMMITTED, "cccAT"),
-    Strip("The next window: drafts of what this pass said", "cccccdddi"),
+    Strip("The next window: drafts from this pass", "cccccdddi"),
   )),
   "gsd": Picture((
-    Strip("The window: drafts of what the last pass said", "cccdddd"),
+    Strip("The window: drafts from the last pass", "cccdddd"),
     Strip("A draft is tested by the mass of its group", "cccVGX-"),
     Strip(_COMMITTED, "cccAAT"),
-    Strip("The next window: drafts of what this pass said", "ccccccddii"),
+    Strip("The next window: drafts from this pass", "ccccccddii"),
   )),
   "scaled": Picture((
-    Strip("The window: drafts of what the last pass said", "cccdddd"),
+    Strip("The window: drafts from the last pass", "cccdddd"),
     Strip("One pass tests them by a raised ratio: min(1, f p/q)", "cccVVX-"),
     Strip(_COMMITTED, "cccAAT"),
-    Strip("The next window: drafts of what this pass said", "ccccccddii"),
+    Strip("The next window: drafts from this pass", "ccccccddii"),
   )),
   "eagle-chain": Picture((
     Strip("A head continues the target's features: a chain", "cccdddd"),
@@ -130,7 +132,7 @@ PICTURES = {
   "eagle-lantern": Picture(
     (
       Strip("A head continues the target's features: a tree", "cccddd", "...ddd"),
-      Strip("Near codes lend each candidate their probability", "cccGX-", "...-VG"),
+      Strip("Each candidate borrows from similar codes", "cccGX-", "...-VG"),
       Strip(_COMMITTED, "cccAAAT"),
     ),
     _TREE,
@@ -142,9 +144,9 @@ PICTURES = {
   )),
   "cspd": Picture(
     (
-      Strip("The draft network draws vectors by diffusion", "cccdddd"),
+      Strip("The draft network draws tokens by diffusion", "cccdddd"),
       Strip("The target runs its own chains, and tests each draft", "cccVVX-"),
-      Strip("Committed: accepted drafts, and one vector of the target", "cccAAT"),
+      Strip("Committed: accepted drafts, and one token of the target", "cccAAT"),
     ),
     vectors=True,
   ),
@@ -156,18 +158,18 @@ PICTURES = {
     vectors=True,
   ),
   "scale-speculative": Picture((
-    Strip("The draft network draws whole maps; each is a token", "cccddd"),
-    Strip("One pass of the target tests each map: min(1, P/Q)", "cccVVX"),
-    Strip("Committed: accepted maps, and one of the target", "cccAAT"),
+    Strip("The draft network draws whole scales", "cccddd"),
+    Strip("One pass of the target tests each scale: min(1, P/Q)", "cccVVX"),
+    Strip("Committed: accepted scales, and one of the target", "cccAAT"),
   )),
   "scale-ciar": Picture((
-    Strip("Edge: accepts certain maps, drafts from the first other", "cccLL?dd"),
+    Strip("Edge: accepts certain scales, drafts from the first other", "cccLL?dd"),
     Strip("Cloud: one pass reads all, and tests the window", "cccLLVX-"),
-    Strip("Committed: local maps, accepted drafts, and the cloud's", "cccLLAT"),
+    Strip("Committed: local scales, accepted drafts, and the cloud's", "cccLLAT"),
   )),
   "step-ciar": Picture(
     (
-      Strip("Edge: takes the steps that it is certain of", "cccLLL?"),
+      Strip("Edge: takes certain steps locally", "cccLLL?"),
       Strip("Cloud: takes the first other, from the newest state", "cccLLL?"),
       Strip("Committed: local steps, and one of the cloud", "cccLLLT"),
     ),
@@ -175,9 +177,9 @@ PICTURES = {
   ),
   "step-speculative": Picture(
     (
-      Strip("Denoising steps are drafted; each state is a token", "cccdddd"),
+      Strip("The draft network drafts denoising steps", "cccdddd"),
       Strip("One pass of the target couples its steps with them", "cccVVX-"),
-      Strip("Committed: accepted states, and one of the target", "cccAAT"),
+      Strip("Committed: accepted steps, and one of the target", "cccAAT"),
     ),
     vectors=True,
   ),
@@ -214,14 +216,14 @@ def render(name: str) -> str:
 
 
 def _link(link: tuple[int, int, int, int], top: int) -> str:
-  """A line from the right side of a node to the left side of the one that follows it."""
+  """A line from the right side of a node to the left side of its child."""
   column, line, next_column, next_line = link
   x, y = LEFT + column * CELL + SIZE, top + line * CELL + SIZE / 2
   return f'<path class="round-line" d="M{x} {y:g}L{LEFT + next_column * CELL} {top + next_line * CELL + SIZE / 2:g}"/>'
 
 
 def _shape(css: str, x: float, y: float, vectors: bool) -> str:
-  """A square for an id, a circle for a vector."""
+  """A square for a discrete token, a circle for a continuous one."""
   half = SIZE / 2
   if vectors:
     return f'<circle class="round-{css}" cx="{x + half:g}" cy="{y + half:g}" r="{half - 1:g}"/>'
@@ -244,14 +246,12 @@ def _token(kind: str, x: float, y: float, vectors: bool) -> str:
   return drawn
 
 
-def main() -> None:
-  """Writes all pictures."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--images", type=Path, default=IMAGES)
-  folder = parser.parse_args().images
-  folder.mkdir(parents=True, exist_ok=True)
+@script(__doc__)
+@click.option("--images", type=PATH, default=IMAGES, help="Folder to write to.")
+def main(images: Path) -> None:
+  images.mkdir(parents=True, exist_ok=True)
   for name in PICTURES:
-    (folder / f"{name}.svg").write_text(render(name), encoding="utf-8")
+    (images / f"{name}.svg").write_text(render(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

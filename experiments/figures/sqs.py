@@ -1,4 +1,4 @@
-"""Draws figures 2, 4, 5 and 6 of arXiv 2510.09942, and what they leave out: codings over the uplink's rate, and long runs.
+"""Draws figures 2, 4, 5 and 6 of arXiv 2510.09942, codings over the uplink's rate, and long runs.
 
     python -m experiments.figures.sqs
 
@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 
 from experiments.configs.sqs import CONTROLLERS
 from experiments.engine.threshold_runs import bound
-from experiments.figures.style import GREEN, GREY, STYLE, Document, band, parser, save, tables
+from experiments.figures.style import GREEN, GREY, STYLE, Document, band, figures, save, tables
 
 Entry = dict[str, Any]
 BLUE, ORANGE, DARK = "#2f6db3", "#d9772b", "#3a3f47"
@@ -205,7 +205,7 @@ def figure_codecs(document: Document, path: Path) -> None:
       fixed, bits = row["ms_without_uplink"], row["uplink_bits_per_token"]
       style = dict(linewidth=1.6) | CODING_STYLES[row["label"]]
       column[0].plot(rates, fixed + bits / (rates * 1e3), label=row["label"], **style)
-      # Where drafting takes the time of plain decoding.
+      # Break-even with plain decoding.
       if fixed < plain and rates[0] < (even := bits / (plain - fixed) / 1e3) < rates[-1]:
         column[0].plot(even, plain, "o", markersize=4, color=style["color"], zorder=5)
     column[0].axhline(plain, color="#20242a", linewidth=1.2, linestyle="--", label="plain decoding in the cloud")
@@ -234,18 +234,18 @@ def figure_codecs(document: Document, path: Path) -> None:
   titled(figure, "Latency over the uplink rate (dots: drafting begins to pay), and bytes for an accepted token", path)
 
 
-def main() -> None:
-  args = parser(__doc__).parse_args()
-  found = tables(args.results, ("sqs_sweep", "sqs_codecs", "sqs_long_runs"))
+@figures(__doc__)
+def main(results: Path, images: Path) -> None:
+  found = tables(results, ("sqs_sweep", "sqs_codecs", "sqs_long_runs"))
   with plt.rc_context(STYLE):
     if "sqs_sweep" in found:
       entries = entries_of(found["sqs_sweep"])
       for number, draw in ((2, figure_2), (4, figure_4), (5, figure_5), (6, figure_6)):
-        draw(entries, args.images / f"sqs_figure_{number}.png")
+        draw(entries, images / f"sqs_figure_{number}.png")
     if "sqs_codecs" in found:
-      figure_codecs(found["sqs_codecs"], args.images / "sqs_codecs.png")
+      figure_codecs(found["sqs_codecs"], images / "sqs_codecs.png")
     if "sqs_long_runs" in found:
-      figure_long_runs(found["sqs_long_runs"], args.images / "sqs_long_runs.png")
+      figure_long_runs(found["sqs_long_runs"], images / "sqs_long_runs.png")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""One look for all figures, and where they come from and go."""
+"""Common style, arguments and output of all figures."""
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
+import click
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,8 +19,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from experiments.run import RESULTS, documents
+from jaxspec.core.command_line import PATH, script
 
-# Okabe-Ito colours: told apart by colour-blind readers.
+# Okabe-Ito colours, distinguishable for colour-blind readers.
 BLUE, ORANGE, GREEN, RED, GREY, INK = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a8f98", "#20303f"
 STYLE = {
   "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#9aa0a8", "axes.linewidth": 0.8,
@@ -32,16 +33,18 @@ IMAGES = RESULTS.parents[1] / "docs" / "images"
 Document = dict[str, Any]
 
 
-def parser(doc: str) -> argparse.ArgumentParser:
-  """The arguments that every figure takes."""
-  found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  found.add_argument("--results", type=Path, default=RESULTS)
-  found.add_argument("--images", type=Path, default=IMAGES)
-  return found
+def figures(doc: str | None) -> Callable[[Callable], click.Command]:
+  """The command of a module of figures (`jaxspec.core.command_line.script`), with the options that all of them have."""
+
+  def decorate(function: Callable) -> click.Command:
+    function = click.option("--images", type=PATH, default=IMAGES, help="Folder to write to.")(function)
+    return script(doc)(click.option("--results", type=PATH, default=RESULTS, help="Folder of the tables.")(function))
+
+  return decorate
 
 
 def tables(folder: Path, names: Sequence[str]) -> dict[str, Document]:
-  """The documents that are there, by name."""
+  """The existing documents, by name."""
   found = documents(folder)
   return {name: found[name] for name in names if name in found}
 
@@ -60,7 +63,7 @@ def band(axes: Axes, x: Sequence[float], triples: Sequence[Sequence[float]], *, 
 
 
 def plain_ticks(axis: Axis, at: Sequence[float]) -> None:
-  """Ticks of a logarithmic axis at these values, written as they are."""
+  """Ticks of a logarithmic axis at these values, as plain numbers."""
   axis.set_ticks(at, [f"{value:,g}" for value in at])
   axis.set_ticks([], minor=True)
 
@@ -73,7 +76,7 @@ def bare(axes: Axes) -> None:
 
 
 def wrapped(text: str, width: int = 18, lines: int = 3) -> str:
-  """At most so many lines of ``width`` characters."""
+  """At most ``lines`` lines of ``width`` characters."""
   found = [""]
   for word in text.split():
     if found[-1] and len(found[-1]) + 1 + len(word) > width:
@@ -83,7 +86,7 @@ def wrapped(text: str, width: int = 18, lines: int = 3) -> str:
 
 
 def save(figure: Figure, path: Path, *, colours: int | None = None) -> None:
-  """Writes a figure, with a palette of few colours where that is asked for, which halves its size."""
+  """Writes a figure, optionally with a small palette, which halves its size."""
   path.parent.mkdir(parents=True, exist_ok=True)
   figure.savefig(path, facecolor="white")
   plt.close(figure)

@@ -1,6 +1,6 @@
 """Sparse integer distributions for a link: their supports, weights and prices in bits. Pure, traced functions.
 
-Names are imported when they are first used: who reads messages needs `jaxspec.codecs.bits`, but no JAX.
+Names are imported when they are first used, so that code which only reads messages (`jaxspec.codecs.bits`) needs no JAX.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def log2_binomial(n: int, k: int) -> float:
 
 
 def ceil_log2(count: int) -> int:
-  """Exact ``ceil(log2(count))``, the bits that tell ``count`` cases apart, without floating point."""
+  """Exact ``ceil(log2(count))``, the bits of an index among ``count`` cases, without floating point."""
   return (count - 1).bit_length()
 
 

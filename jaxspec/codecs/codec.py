@@ -1,4 +1,4 @@
-"""A codec: it chooses the support of a distribution, makes integer weights, and prices the message.
+"""A codec chooses the support of a distribution, makes integer weights, and prices the message.
 
 `topk_lattice` (K-SQS) and `conformal_lattice` (C-SQS) make one. Everything here is traced; `jaxspec.serving` makes the
 bytes.
@@ -68,7 +68,7 @@ class SparseCodec:
     return price_table(self.coding, vocab=self.vocab, ell=self.ell, max_size=self.max_support, ceilings=ceilings)
 
   def distribution(self, support: Support) -> SparseDistribution:
-    """Integer distribution ``[B]`` of a support: drafts are drawn from it, it is sent, and drafts are judged against it."""
+    """Integer distribution ``[B]`` of a support: the proposal of the drafts, which is also what the message holds."""
     if self.coding == "half":
       counts = lattice.half(support.probs, support.size)
     else:

@@ -12,7 +12,7 @@ so that the mean of d over committed tokens goes to alpha. With ``c[1]`` the thr
   drafted  c[L+1]: no roll-back.
 
 Rolling back is therefore a gather from the thresholds of the round. With ``text`` only, and ``beta_1 >= -eta (1 - alpha)``,
-every path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)`` if no support is cut off at its static size.
+every path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)`` if no support is truncated to its static size.
 
 A step may be five orders of magnitude smaller than the threshold, so the threshold is carried as an unevaluated sum of two
 floats. With the exact rule, committed tokens follow the target's distribution for every threshold; only the sizes of
@@ -57,9 +57,9 @@ class Conformal:
   Attributes:
     max_support: static size of supports.
     policy: which updates stay after the verdict, see the module's docstring.
-    empty_error: the error that the controller sees where no token reaches the threshold, so that the most probable token
-      is sent: ``one`` (the set of the definition is empty and drops everything) or ``true`` (the mass that is really
-      dropped). With ``true`` the threshold is clipped at 1; else a run of certain tokens would wind it up.
+    empty_error: error recorded when no token reaches the threshold and the most probable token is sent instead: ``one`` (the
+      defined set is empty and drops all mass) or ``true`` (the mass actually dropped). With ``true`` the threshold is
+      clipped at 1, or a run of certain tokens would wind it up.
   Raises:
     ValueError: for an unknown policy or error.
   """
@@ -81,7 +81,7 @@ class Conformal:
     return Threshold(first, jnp.zeros_like(first))
 
   def support(self, params: ConformalParams, state: Threshold, q: Array, cap: Array) -> Support:
-    # By the definition, the set at beta <= 0 holds tokens of probability 0 too: they cost bits and carry nothing.
+    # By the definition, the set at beta <= 0 includes tokens of probability 0, which cost bits and carry no mass.
     above = (q >= state.value[:, None]) & (q > 0)
     literal = jnp.where(state.value <= 0, q.shape[-1], jnp.sum(above.astype(jnp.int32), axis=-1))
     was_empty = literal == 0
@@ -92,7 +92,7 @@ class Conformal:
     return support._replace(literal_size=literal, was_empty=was_empty)
 
   def error(self, support: Support) -> Array:
-    """Dropped mass ``[B]`` as the controller sees it."""
+    """Dropped mass ``[B]`` that the controller receives."""
     return jnp.where(support.was_empty, 1.0, support.dropped) if self.empty_error == "one" else support.dropped
 
   def update(self, params: ConformalParams, state: Threshold, support: Support) -> Threshold:
@@ -100,7 +100,7 @@ class Conformal:
     if self.empty_error == "true":
       low = jnp.where(high > 1, 0.0, low)
       high = jnp.minimum(high, 1.0)
-    # At beta <= 0 nothing is dropped, so a path falls below this floor only if supports are truncated; then it stops windup.
+    # At beta <= 0 nothing is dropped, so only truncated supports take a path below this floor, which then stops the windup.
     floor = jnp.minimum(-params.eta * (1 - params.alpha), params.first)
     return Threshold(jnp.maximum(high, floor), jnp.where(high < floor, 0.0, low))
 

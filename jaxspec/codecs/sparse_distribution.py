@@ -1,4 +1,4 @@
-"""A distribution on few tokens with integer weights. Drafts are drawn from it, it is sent, and drafts are judged against it.
+"""A distribution on few tokens with integer weights: the proposal that drafts are drawn from and that messages carry.
 
 ``qhat(ids[i]) = counts[i] / total``. Both sides agree on it bit by bit, because it consists of integers only. The number of
 stored tokens ``S`` is static; entries after ``size`` are padding with id 0 and count 0.

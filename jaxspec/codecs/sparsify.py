@@ -1,11 +1,11 @@
-"""Chooses the support of a distribution: the tokens that are drafted from and sent.
+"""Chooses the support of a distribution: the tokens that can be drafted and whose weights are sent.
 
 A *sparsifier* is a frozen dataclass of pure functions (`Sparsifier`). Its traced settings come as ``params``. Its state is a
 small pytree with leaves ``[B]``, carried from token to token. `TopK` takes a fixed number of tokens and has no state.
 `jaxspec.codecs.conformal.Conformal` takes the tokens above a threshold, which is its state.
 
-Supports have a static size ``S``. Where the rule would take more tokens, the S most probable ones are taken. The mass of
-all other tokens is one number, the dropped mass.
+Supports have a static size ``S``. A larger set is truncated to its S most probable tokens. The mass of all other tokens is
+one number, the dropped mass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Support(NamedTuple):
 
 
 class Sparsifier(Protocol):
-  """The rule that chooses supports; ``max_support`` is their static size ``S``."""
+  """Rule that chooses supports; ``max_support`` is their static size ``S``."""
 
   @property
   def max_support(self) -> int: ...
@@ -45,7 +45,7 @@ class Sparsifier(Protocol):
     ...
 
   def error(self, support: Support) -> Array:
-    """Dropped mass ``[B]`` float as the rule counts it."""
+    """Dropped mass ``[B]`` float by the rule's definition."""
     ...
 
   def update(self, params: PyTree, state: PyTree, support: Support) -> PyTree:

@@ -1,13 +1,13 @@
-"""Chains of Gaussian steps, which draw continuous tokens. Any model may give the distributions of the steps.
+"""Chains of Gaussian steps, which draw continuous tokens. The distributions of the steps may come from any model.
 
 A chain of ``T`` steps starts in a standard normal state and goes from step ``T - 1`` down to step 0. A step is a Gaussian
 distribution with diagonal covariance around a mean that depends on the state (`DistributionFn`); its noise is multiplied by
-the temperature. Step 0 ends in the token, either with noise like every other (``noisy_end``), or in its mean, as diffusion
-models are usually sampled.
+the temperature. Step 0 ends in the token: with noise like every other step (``noisy_end``), or without noise in its mean, as
+is usual for diffusion models.
 
 * `run` takes the steps from one number down to another with `jax.lax.scan`; every row takes the same steps.
-* `finish` takes the last steps of rows that stand at different steps, with a `jax.lax.while_loop`; `follow` takes a given
-  number of steps of such rows.
+* `finish` takes the last steps of rows at different steps, with a `jax.lax.while_loop`; `follow` takes a given number of
+  steps of such rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Chain(NamedTuple):
 
 
 class ChainSummary(NamedTuple):
-  """What acceptance rules for whole tokens read of a chain: its last step, and the size of the noise of all others."""
+  """Summary of a chain for acceptance rules for whole tokens: its last step, and the size of all other noise."""
 
   mean: Array  # [..., C] float32, mean of the last step
   log_std: Array  # [..., C] float32, of the last step, the temperature included
@@ -79,7 +79,7 @@ def token_noise(keys: Key, positions: Array, num_steps: int, token_dim: int, rou
     positions: ``[B or 1, n]`` int32.
     num_steps: ``T``.
     token_dim: ``C``.
-    round_: number of the draw; 0 is the noise that models share, a token that is drawn again needs another number.
+    round_: number of the draw; 0 is the noise that models share, and a token that is redrawn needs another number.
   Returns:
     ``initial [B, n, C]``, ``steps [B, n, T, C]``; entries depend on (key, round, position) alone.
   """
@@ -94,7 +94,7 @@ def token_noise(keys: Key, positions: Array, num_steps: int, token_dim: int, rou
 
 
 def step_normals(keys: Key, numbers: Array, dim: int) -> Array:
-  """Standard normals ``[B, n, C]`` of steps, each of (key, number) alone.
+  """Standard normals ``[B, n, C]`` of steps; each depends on (key, number) alone.
 
   Args:
     keys: ``[B]``.
@@ -107,7 +107,7 @@ def step_normals(keys: Key, numbers: Array, dim: int) -> Array:
 
 
 def row_noise(keys: Key, num_steps: int, dim: int) -> TokenNoise:
-  """Noise of rows that are one chain each: with it, `run` draws the states of plain decoding, from the same row keys.
+  """Noise of rows with one chain each: with it, `run` draws the states of plain decoding from the same row keys.
 
   Args:
     keys: ``[B]`` row keys.
@@ -192,12 +192,12 @@ def run_summarized(
 def finish(
   distribution_fn: DistributionFn, x: Array, left: Array, keys: Key, temperature: Array, *, noisy_end: bool = False
 ) -> Array:
-  """Takes the last steps of chains that stand at different steps.
+  """Takes the last steps of chains at different steps.
 
   Args:
     distribution_fn: distributions for states ``[B, C]``.
     x: ``[B, C]`` states.
-    left: ``[B]`` int32 steps that are still to be taken: ``left - 1, ..., 0``; 0 leaves the state as it is.
+    left: ``[B]`` int32 number of remaining steps ``left - 1, ..., 0``; 0 leaves the state as it is.
     keys: ``[B]``, fresh; consumed. The noise of step i depends on (key, i) alone.
     temperature: ``[]``.
   Returns:
@@ -216,12 +216,12 @@ def finish(
 def follow(
   distribution_fn: DistributionFn, x: Array, number: Array, noise: Array, temperature: Array, *, noisy_end: bool = False
 ) -> tuple[Array, StepDistribution]:
-  """Takes ``K`` steps of chains that stand at different steps.
+  """Takes ``K`` steps of chains at different steps.
 
   Args:
     distribution_fn: distributions for states ``[B, C]`` with steps ``[B, 1]``.
     x: ``[B, C]`` states.
-    number: ``[B]`` int32, the step that each row takes first. What comes after a row's step 0 is garbage, and finite.
+    number: ``[B]`` int32, the first step of each row. States after a row's step 0 are finite garbage.
     noise: ``[B, K, C]``.
     temperature: ``[]``.
   Returns:

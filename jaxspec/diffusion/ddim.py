@@ -3,8 +3,8 @@
 1. A network's noise ``eps`` at ``x_i`` gives ``x0 = x_i / sqrt(A_i) - sqrt(1 / A_i - 1) eps``, never clipped.
 2. The next state is ``x_{i-1} = sqrt(A_{i-1}) x0 + sqrt(1 - A_{i-1}) eps``. The last one is ``x0``.
 
-The learned variance is not read. A step is a point mass, and two different point masses have nothing in common. Drafts of
-such steps cannot be verified without a change of the distribution.
+The learned variance is not read. A step is a point mass, and different point masses do not overlap. Verification of such
+drafts would therefore change the distribution.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def next_state(tables: DiffusionTables, index: Array, x: Array, eps: Array) -> A
     tables: of ``T`` steps.
     index: int32 in ``[0, T)``, ``[]`` or of x's rank with a last axis of size 1.
     x: ``[..., C]`` float32.
-    eps: ``[..., C]`` float32, the network's at x.
+    eps: ``[..., C]`` float32, the network's noise at x.
   """
   # Roots and 1 - A are formed in float64: for the first steps 1 - A would lose all digits in float32.
   kept, rest = (at_index(table**0.5, index) for table in (tables.alphas_cumprod_prev, 1.0 - tables.alphas_cumprod_prev))
@@ -32,10 +32,10 @@ def next_state(tables: DiffusionTables, index: Array, x: Array, eps: Array) -> A
 
 
 def sample(predict_fn: PredictFn, tables: DiffusionTables, x: Array) -> Array:
-  """Tokens ``[..., C]`` of a network that is bound to its condition.
+  """Tokens ``[..., C]`` of a network bound to its condition.
 
   Args:
-    tables: of the steps to be taken, from the last one down.
+    tables: of the steps, which are taken from the last one down.
     x: ``[..., C]`` float32, standard normals: the state before the first step.
   """
 

@@ -8,7 +8,7 @@ A network's ``Prediction(eps, v)`` at a noisy token ``x_i`` determines the Gauss
 4. ``x_{i-1} = mean + [i > 0] temperature exp(log variance / 2) noise_i``.
 
 The last step (i = 0) adds no noise: the token is its mean. The first state is a standard normal at every temperature.
-Networks differ in their conditions, so the functions here take a ``predict_fn`` that is already bound to its condition.
+Networks differ in their conditions, so the functions here take a ``predict_fn`` bound to its condition.
 
 The first step multiplies an error of eps by ``c1 / sqrt(A)``, which is 316 for 100 steps. States and predictions are
 therefore float32.
@@ -47,7 +47,7 @@ class Prediction(NamedTuple):
 
   eps: Array  # [..., C] float32, the predicted noise
   v: Array  # [..., C] float32, interpolates the log variance: -1 is the posterior variance, 1 is beta
-  radius: Array | None = None  # [..., C] float32, at least 0: how far eps may be off, of networks that say so
+  radius: Array | None = None  # [..., C] float32, at least 0: radius of eps, of networks with an interval head
 
 
 # (index, x [..., C]) -> Prediction. The index is [] int32, or has x's rank and a last axis of size 1: then states at
@@ -70,7 +70,7 @@ def guide(cond: Prediction, uncond: Prediction, scale: Array) -> Prediction:
 
 
 def guided(predict_fn: PredictFn, scale: Array, *, axis: int = 0) -> PredictFn:
-  """A guided network from one that is bound to ``[conditional; unconditional]`` conditions, stacked along ``axis``.
+  """A guided network from one bound to ``[conditional; unconditional]`` conditions, stacked along ``axis``.
 
   Both halves are evaluated at the same state, which follows the guided distribution. There is no unconditional chain.
   """
@@ -117,7 +117,7 @@ def sample(
   record: bool = False,
   stop: int | None = None,
 ) -> Chain:
-  """Runs the whole chain (`jaxspec.diffusion.chain.run`) of a network that is bound to its condition.
+  """Runs the whole chain (`jaxspec.diffusion.chain.run`) of a network bound to its condition.
 
   Args:
     tables: of ``T`` steps.
@@ -140,8 +140,8 @@ def distribution_fn(predict_fn: PredictFn, tables: DiffusionTables, stop: int | 
 
   Args:
     stop: static. None is MAR's chain, whose last step (index 0) adds no noise. Otherwise the chain ends after the step at
-      index ``stop``, noise included. The token is the state that would enter the step at ``stop - 1``, and step 0 of the
-      chain is index ``stop`` of the tables.
+      index ``stop``, noise included. The token is then the input state of the step at ``stop - 1``, and step 0 of the chain
+      is index ``stop`` of the tables.
   Raises:
     ValueError: if ``stop`` is no index of the tables.
   """

@@ -39,7 +39,7 @@ def diffusion_losses(
     x0: ``[..., C]`` clean tokens.
     x: ``[..., C]`` diffused ones, from `ddpm.q_sample`.
     index: ``[..., 1]`` int32.
-    noise: ``[..., C]`` that was mixed in.
+    noise: ``[..., C]`` noise of the diffused tokens.
     prediction: of the network at x.
   """
   mse = jnp.mean(jnp.square(noise - prediction.eps), axis=-1)

@@ -62,8 +62,9 @@ def kept_steps(respacing: str, num_steps: int = NUM_TRAIN_STEPS) -> list[int]:
   """Original step numbers that a respaced schedule keeps, ascending.
 
   Args:
-    respacing: comma-separated counts, one for each of as many nearly equal sections of the original steps: ``"100"``,
-      ``"10,15,20"``. A count may be 0. ``"ddimN"`` gives N steps at a fixed integer distance. Empty keeps all steps.
+    respacing: comma-separated counts of steps, one per section; the original steps are divided into nearly equal sections:
+      ``"100"``, ``"10,15,20"``. A count may be 0. ``"ddimN"`` gives N steps at a fixed integer distance. Empty keeps all
+      steps.
   Raises:
     ValueError: if the steps cannot be divided in this way.
   """

@@ -1,4 +1,4 @@
-"""Payloads of denoising steps: the proposal of drafted states, and the target's steps that they are judged by."""
+"""Payloads of denoising steps: the proposal of drafted states, and the target's steps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class DraftedSteps(NamedTuple):
 
 
 class TargetSteps(NamedTuple):
-  """The target's steps from the newest state and from each of ``K`` drafted ones."""
+  """The target's steps from the newest state and from each of the ``K`` drafted states."""
 
   mean: Array  # [B, K + 1, C] float32
   log_std: Array  # [B, K + 1, C] float32, the temperature included; -inf where a chain ends in its mean
-  noise: Array  # [B, K + 1, C] float32, standard normals of the target's own draws; those of a draft are others
+  noise: Array  # [B, K + 1, C] float32, standard normals of the target's own draws, not those of the drafts
 
 
 def drafted_steps(distributions: StepDistribution, noise: Array, temperature: Array) -> DraftedSteps:
@@ -39,7 +39,7 @@ def target_steps(
   Args:
     distributions: leaves ``[B, K + 1, C]``.
     number: ``[B, K + 1]`` int32 numbers of the steps.
-    noise: ``[B, K + 1, C]``, numbers that no decision about this row has depended on.
+    noise: ``[B, K + 1, C]`` standard normals, independent of every earlier decision about the row.
     temperature: ``[]``.
     noisy_end: static; whether step 0 adds noise.
   """

@@ -1,7 +1,7 @@
-"""The contract of acceptance rules for vector tokens. They read chains of Gaussian steps.
+"""The contract of acceptance rules for continuous tokens. They read chains of Gaussian steps.
 
-A rule decides how many drafts are accepted and draws one more token, given the target's chains after every prefix of the
-draft. It also says what it needs of a drafted chain, so that the draft side stores and sends no more.
+Given the target's chains after every prefix of the draft, a rule accepts leading drafts and draws one more token. It also
+describes a drafted chain by what it needs, so that the draft side stores and sends no more.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Report = TypeVar("_Report", bound=NamedTuple)
 
 
 class DraftedChains(NamedTuple):
-  """`Draft.proposal` of vector tokens: a description of every drafted chain, and the keys of the chains' noise."""
+  """`Draft.proposal` of continuous tokens: a description of every drafted chain, and the keys of the chains' noise."""
 
   chains: PyTree  # descriptions by `TokenRule.describe`, leaves [B, K, ...]
   key_data: Array  # [B, ...] uint32, the keys of the round from which the noise of all K chains was drawn
@@ -60,18 +60,18 @@ class TargetChains(NamedTuple):
 
 
 class TokenReport(NamedTuple):
-  """`DecodeResult.metrics` of the rules for vector tokens, leaves ``[B, N]``; 0 where a draft was accepted."""
+  """`DecodeResult.metrics` of the rules for continuous tokens, leaves ``[B, N]``; 0 where a draft was accepted."""
 
-  tries: Array  # int32, proposals until a rejected token was replaced
-  fallback: Array  # bool, no proposal was accepted within the cap: the last one was taken, which is not exact
+  tries: Array  # int32, proposals drawn to replace a rejected token
+  fallback: Array  # bool, no proposal was accepted within the cap, so that the last one was taken (not exact)
   steps: Array  # int32, leading steps of the rejected draft's chain that were accepted or ran on shared noise
 
 
 class TokenRule(Protocol):
-  """An acceptance rule for vector tokens; frozen and hashable."""
+  """An acceptance rule for continuous tokens; frozen and hashable."""
 
   def describe(self, drawn: Chain, noise: TokenNoise, temperature: Array) -> PyTree:
-    """Returns what the rule needs of a drafted token, an entry of `DraftedChains.chains`.
+    """Describes a drafted token for the rule: an entry of `DraftedChains.chains`.
 
     Args:
       drawn: the token's recorded chain, states ``[T, B, 1, C]``.

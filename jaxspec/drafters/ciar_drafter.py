@@ -1,23 +1,22 @@
-"""A drafter that accepts its own tokens where it is certain (CIAR, arXiv 2603.25463, Algorithm 1).
+"""A drafter that accepts certain tokens locally (CIAR, arXiv 2603.25463, Algorithm 1).
 
 The draft side is the edge, the target side the cloud. One round of a row:
 
-1. *Run.* The edge draws the next token from its own distribution and scores its uncertainty U. While the gate finds U small
-   enough, the token is accepted locally and the run goes on, for ``max_run`` tokens at most.
-2. *Window.* The first token whose U is too large begins a window of up to ``window`` drafts. The gate does not judge these
-   drafts; with ``early_close`` the window ends before the first certain one. The row then needs verification.
+1. *Run.* The edge draws the next token from its own distribution and scores its uncertainty U. While the gate accepts U, the
+   token is accepted locally and the run continues, for ``max_run`` tokens at most.
+2. *Window.* The first rejected token begins a window of up to ``window`` drafts. The gate does not apply to these drafts;
+   with ``early_close`` the window ends before the first certain token. The row then needs verification.
 3. *Verdict.* The cloud accepts some drafts of the window and adds one token.
 
-A run that ends at ``max_run`` or at the end of the row is committed without an exchange. Token 0 is the edge's own where the
-edge is certain of it, else that of the cloud's prefill.
+A run that ends at ``max_run`` or at the end of the row is committed without an exchange. Token 0 is the edge's if it is
+certain, else that of the cloud's prefill.
 
-The cloud reads the locally accepted tokens later, in the next exchange. The drafter therefore carries all committed tokens
-and the number of them that the cloud has read, and sends both with a draft (`PendingTokens`). With interval features, tokens
-that the edge drew (all, only those of windows, or only local ones) come with a vector that the cloud adds to their
-embedding.
+The cloud reads the locally accepted tokens in the next exchange. The drafter therefore carries all committed tokens and the
+number that the cloud has read, and sends both with a draft (`PendingTokens`). With interval features, tokens of the edge
+(all, only those of windows, or only local ones) have a vector that the cloud adds to their embedding.
 
-Random numbers are used as in `small_model`: with a gate that accepts nothing, equal keys give the tokens of ordinary
-speculative decoding. The method is lossy: tokens that are accepted locally follow the edge's distribution.
+Random numbers are used as in `small_model`: a gate that accepts nothing gives the tokens of speculative decoding with the
+same keys. The method is lossy: locally accepted tokens follow the edge's distribution.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class GatedParams(NamedTuple):
 class GatedReport(NamedTuple):
   """`DecodeResult.report` of this drafter."""
 
-  scores: Array  # [B, N] float32, uncertainty at every position that was scored, NaN elsewhere
-  sent: Array  # [B] int32, tokens that the edge sent: windows, and all tokens that the cloud had not read
+  scores: Array  # [B, N] float32, uncertainty at every scored position, NaN elsewhere
+  sent: Array  # [B] int32, tokens that the edge sent: windows and pending tokens
   gate: PyTree  # the gate's last state
 
 
@@ -81,7 +80,7 @@ class CiarState(NamedTuple):
   tokens: Array  # [B, N] int32, committed tokens
   read: Array  # [B] int32, leading tokens that the target has read
   report: GatedReport
-  features: PyTree = ()  # [B, N, D] interval features by position, 0 where a token has none; () without
+  features: PyTree = ()  # [B, N, D] interval features by position, 0 for a token without them; () if unused
 
 
 class _Heard(NamedTuple):
@@ -96,7 +95,7 @@ class _Round(NamedTuple):
 
   step: Array  # []
   active: Array  # [B]
-  asks: Array  # [B] the window has begun, so the row needs verification
+  asks: Array  # [B] whether the window has begun, so that the row needs verification
   local: Array  # [B] tokens accepted locally
   drafted: Array  # [B] tokens in the window
   calls: Array  # [B] passes
@@ -119,15 +118,15 @@ class CiarDrafter(Drafter):
     score_fn: uncertainty of a position, before all logit processing.
     gate: threshold policy.
     most_drafts: of an exchange, K.
-    max_run: most tokens accepted locally in one round, R; it bounds how long rows of a batch wait for each other.
+    max_run: most tokens accepted locally in one round, R; it bounds the waiting time of other rows in a batch.
     warp: static part of the logit processing, the same as the target's.
-    combination: how several heads are combined.
-    draw: how tokens of a window are drawn. Locally accepted tokens are drawn from the full distribution, with the same pick.
+    combination: combination of several heads.
+    draw: draw of the tokens of a window. Locally accepted tokens are drawn from the full distribution, with the same pick.
     early_close: end a window before its first certain token.
-    features: interval features; `PendingTokens.features` then holds them by position, ``[B, N, D]``.
-    inject: which tokens come with interval features, one of `INJECT`.
+    features: interval features, sent by position as `PendingTokens.features`, ``[B, N, D]``.
+    inject: tokens with interval features, one of `INJECT`.
   Raises:
-    ValueError: for sizes that are not positive, an unknown ``inject``, or one that needs ``features`` if there are none.
+    ValueError: for sizes that are not positive, an unknown ``inject``, or one that needs missing ``features``.
   """
 
   model: ModelFns
@@ -212,7 +211,7 @@ class CiarDrafter(Drafter):
     return score, self.gate.accept(params.gate, gate_state, score), logits
 
   def with_features(self, params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
-    """The buffer with the features of ``token [B]`` at ``position [B]``, or zeros in rows where ``carries [B]`` is False."""
+    """The buffer with the features of ``token [B]`` at ``position [B]``, or zeros in rows with ``carries [B]`` False."""
     if self.features is None or self.inject == "none":
       return buffer
     vector = as_sent(self.features.apply(params.features, heard.intervals, heard.features, token))
@@ -231,17 +230,17 @@ class CiarDrafter(Drafter):
     max_len = state.tokens.shape[1]
 
     def decide(carry: _Round, heard: _Heard) -> _Round:
-      """Draws the token of this position in every active row and decides which rows go on."""
+      """Draws the token of this position in every active row and decides which rows continue."""
       offset = carry.step
       position = cursor.length + offset
       score, certain, logits = self.judge(params, keys, carry.gate, heard, offset, position)
       is_local = carry.active & ~carry.asks & certain
       begins = carry.active & ~carry.asks & ~certain
       goes_on = carry.active & carry.asks & ~(certain & self.early_close)
-      # The last position of a row is left for the target's own token.
+      # The last position of a row is for the target's own token.
       drafted = (begins | goes_on) & (position < max_len - 1)
       own, _ = self.own_draw((), logits, keys, offset)
-      # Most tokens are local. What is sent about a token takes longer to make than the token.
+      # Most tokens are local, and making a proposal takes longer than drawing a token.
       unsent = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
       sent, proposal = run_if(jnp.any(drafted), lambda _: self.draw(params.draw, logits, keys, offset), unsent)
       token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
@@ -324,9 +323,9 @@ class CiarDrafter(Drafter):
       own = jnp.where(live & calling, cursor.length + verdict.num_accepted, max_len)
       buffer = buffer.at[row, own].set(0.0, mode="drop")
     gate_state = state.gate
-    if draft.tokens.shape[1]:  # else the target drew alone, and the gate judged nothing
-      # The gate moved for every drawn token. It also moved for the uncertain token if there was no room to draw it. A
-      # bonus token moves it once more.
+    if draft.tokens.shape[1]:  # else the target drew alone, without the gate
+      # The gate was updated for every drawn token, also for an uncertain token without room to draw it. A bonus token is one
+      # more update.
       moved = jnp.minimum(gain, local + jnp.maximum(in_window, 1))
       pick = lambda values: jnp.take_along_axis(values, moved.reshape(-1, *[1] * (values.ndim - 1)), axis=1)[:, 0]
       kept = jax.tree.map(pick, gates)
@@ -347,7 +346,7 @@ class CiarDrafter(Drafter):
 
 
 def _heard(output: ModelOutput, index: Array) -> _Heard:
-  """The output at its only position with logits; the features are those at ``index [B]``."""
+  """The output at its only position with logits, with the features at ``index [B]``."""
   intervals = output.intervals
   if intervals is None:
     centre = output.need_logits()[:, :, None]

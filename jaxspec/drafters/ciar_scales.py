@@ -1,18 +1,18 @@
-"""A drafter of maps that accepts its own where it is certain: CIAR (arXiv 2603.25463) on networks of scales (VAR).
+"""A drafter of scales that accepts certain scales locally: CIAR (arXiv 2603.25463) for VAR.
 
-One round, in which all rows stand at one scale:
+One round, with all rows at the same scale:
 
-1. The edge draws the next map and scores the uncertainty of each of its places. U of the map is their mean, or a quantile.
-2. A row is certain of the map if U is at most the threshold and no window is open. Where every row is certain, the map is
+1. The edge draws the next scale and scores the uncertainty of each position. U of the scale is their mean, or a quantile.
+2. The scale is certain in a row if U is at most the threshold and no window is open. If it is certain in every row, it is
    committed without an exchange.
-3. Otherwise the edge draws up to ``window - 1`` further maps. The leading certain maps of a row are local. Its first
-   uncertain one opens a window of up to ``window`` maps for the cloud to judge, whatever their U. Rows that are certain of
-   all of them ask nothing.
+3. Otherwise the edge draws up to ``window - 1`` further scales. The leading certain scales of a row are local. The first
+   uncertain scale begins a window of up to ``window`` scales, which the cloud judges independently of U. Rows without an
+   uncertain scale need no verification.
 
-A round commits equally many maps in all rows. A row that another one stops within its window goes on with the rest of it. So
-which maps of a row are local, and which are judged, does not depend on its company.
+A round commits the same number of scales in all rows. If another row limits this number, a row continues its window in the
+next round. The local and the verified scales of a row therefore do not depend on other rows.
 
-The paper leaves U of a scale, the window and the rule open; all of this is a choice of this project.
+The paper does not define U of a scale, the window or the rule; they are choices of this project.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class CiarScalesState(NamedTuple):
   """The edge has read scale 0, and every scale below the length of the rows but one."""
 
   reader: ScaleReader
-  keys: Key  # [B], numbers of maps
-  tokens: Array  # [B, N, C] int32, committed maps
-  until: Array  # [B] int32, where an open window ends; 0: none is open
-  read: Array  # [B] int32, leading maps that the cloud has read
+  keys: Key  # [B], numbers of scales
+  tokens: Array  # [B, N, C] int32, committed scales
+  until: Array  # [B] int32, end of an open window; 0: none is open
+  read: Array  # [B] int32, number of leading scales that the cloud has read
   report: GatedReport
 
 
 class _Drawn(NamedTuple):
-  """The maps of a round."""
+  """The scales of a round."""
 
   reader: ScaleReader
   tokens: tuple[Array, ...]  # [B, S] int32
@@ -54,26 +54,26 @@ class _Drawn(NamedTuple):
 
 
 class _Trace(NamedTuple):
-  begin: Array  # [B], where the window of the round begins
-  until: Array  # [B], and where it ends
+  begin: Array  # [B], start of the window of the round
+  until: Array  # [B], end of the window
 
 
 def pooled(scores: Array, quantile: float | None) -> Array:
-  """U of maps ``[B]`` from scores of their places ``[B, S]``: the mean, or a quantile."""
+  """U of scales ``[B]`` from scores of their positions ``[B, S]``: the mean, or a quantile."""
   return jnp.mean(scores, axis=1) if quantile is None else jnp.quantile(scores, quantile, axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class CiarScaleDrafter(Drafter):
-  """Drafter of maps that accepts certain ones locally; its verifier is `jaxspec.verifiers.scale_target`.
+  """Drafter of scales that accepts certain ones locally; its verifier is `jaxspec.verifiers.scale_target`.
 
   Its parameters are `GatedParams` of a `jaxspec.sampling.scale_network.ScaleSide` and of a threshold ``[]``.
 
   Attributes:
     network: the edge, with the cloud's tokenizer; without an Inter-Head its radii count as 0.
-    score_fn: uncertainty of a place, before truncation and temperature.
-    most_drafts: of an exchange; 0: the cloud draws every uncertain map itself.
-    quantile: of the places, in [0, 1]; None for their mean.
+    score_fn: uncertainty of a position, before truncation and temperature.
+    most_drafts: of an exchange; 0: the cloud draws every uncertain scale itself.
+    quantile: of the positions, in [0, 1]; None for their mean.
     length: of the rows, once it is known (`at`); ``max_len`` then is that of a row.
   Raises:
     ValueError: if ``most_drafts`` is negative.
@@ -120,13 +120,13 @@ class CiarScaleDrafter(Drafter):
     return dataclasses.replace(self, length=length, max_len=max_len)
 
   def hear(self, params: GatedParams, keys: Key, reader: ScaleReader, maps: list[Array], first: int, index: int):
-    """Draws map ``index``: its tokens, what they were drawn from, and U; and the reader."""
+    """Draws scale ``index``; returns its tokens, their logits, U, and the reader."""
     (heard,), reader = self.network.hear(params.model, reader, maps, first=first, end=index + 1, logits_from=index)
     size, own = self.sizes[index], rng.of_token(keys, index)
     law = self.network.law(params.model, heard, index)
     tokens = sample(law, rng.uniforms(own, size))
     places = Intervals(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in (heard.centre, heard.radius)))
-    # One key for all places of a map: a score that draws says the same about each of them.
+    # One key for all positions of a scale, so that a random score is the same for all of them.
     each = jnp.repeat(rng.score_keys(own, 0), size)
     scores = self.score_fn(places, jnp.zeros((each.shape[0], 0)), each).reshape(-1, size)
     return tokens, law, pooled(scores, self.quantile), reader
@@ -161,7 +161,7 @@ class CiarScaleDrafter(Drafter):
   ) -> tuple[Draft, CiarScalesState, _Trace]:
     del keys  # those of a round
     length, num, last = self.at_length, self.window, self.max_len - 1
-    num_judged = min(self.most_drafts, last - length)  # the last map is local or the cloud's
+    num_judged = min(self.most_drafts, last - length)  # the last scale is local or the cloud's
     rows = cursor.length.shape[0]
     maps, first = self._known(state, length), max(length - 2, 0) + 1
     tokens, law, score, reader = self.hear(params, state.keys, state.reader, maps, first, length)
@@ -172,7 +172,8 @@ class CiarScaleDrafter(Drafter):
       reader, tokens, laws, scores = drawn.reader, list(drawn.tokens[:1]), list(drawn.laws[:1]), list(drawn.scores[:1])
       for index in range(length + 1, length + num):
         token, law, score, reader = self.hear(params, state.keys, reader, [tokens[-1]], index, index)
-        tokens.append(token), laws.append(law), scores.append(score)
+        for known, new in ((tokens, token), (laws, law), (scores, score)):
+          known.append(new)
       return _Drawn(reader, tuple(tokens), tuple(laws), tuple(scores))
 
     rest = self.sizes[length + 1 : length + num]
@@ -180,7 +181,7 @@ class CiarScaleDrafter(Drafter):
     unknown = (jnp.full((rows,), jnp.nan, score.dtype),) * len(rest)
     drawn = _Drawn(reader, (tokens, *nothing(tokens.dtype)), (law, *nothing(law.dtype, law.shape[-1])), (score, *unknown))
     drawn = run_if(more, draw_more, drawn) if rest else drawn
-    scores = jnp.stack(drawn.scores, axis=1)  # NaN where nothing was drawn, which is not certain
+    scores = jnp.stack(drawn.scores, axis=1)  # NaN without a draw, which is not certain
     in_window = length + jnp.arange(num)[None] < state.until[:, None]
     certain = (scores <= params.gate) & ~in_window
     local = jnp.sum(jnp.cumprod(certain.astype(jnp.int32), axis=1), axis=1)

@@ -1,13 +1,13 @@
-"""A drafter of denoising steps that takes those that it is certain of: CIAR (arXiv 2603.25463) on states (DiT).
+"""A drafter of denoising steps that takes certain steps locally: CIAR (arXiv 2603.25463) for DiT.
 
-A state has no vocabulary, so there is no interval of probabilities. The edge's network predicts the noise of a step and a
-radius r of each number instead: an interval of width 2 r around the guided prediction. One round of a row:
+A state has no vocabulary, so there is no interval of probabilities. Instead, the edge network predicts the noise of a step
+and a radius r of each component: an interval of width 2 r around the guided prediction. One round of a row:
 
-1. While U of the next step is at most the threshold, the edge takes it, for ``max_run`` steps at most.
+1. The edge takes steps while U is at most the threshold, for ``max_run`` steps at most.
 2. The first step with a larger U needs the cloud, which takes this one step from the newest state.
 
-There is no window. Token 0 is a step from standard normal noise: the edge's own noise where the edge takes the step, that of
-the cloud else. The paper leaves U of a step, its threshold and the rule open; all of this is a choice of this project.
+There is no window. Token 0 is a step from standard normal noise, drawn by the side that takes the step. The paper does not
+define U of a step, its threshold or the rule; they are choices of this project.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ StepScoreFn = Callable[[Prediction, Key], Array]
 
 
 def interval_score(prediction: Prediction, keys: Key) -> Array:
-  """``mean(2 r) std(2 r)`` over the numbers of a state; 0 of a network without radii."""
+  """``mean(2 r) std(2 r)`` over the components of a state; 0 for a network without radii."""
   del keys
   if prediction.radius is None:
     return jnp.zeros(prediction.eps.shape[:-1], jnp.float32)
@@ -51,13 +51,13 @@ SCORES: dict[str, StepScoreFn] = {"interval": interval_score, "random": random_s
 
 
 class NewestState(NamedTuple):
-  """`Draft.payload` of this drafter: all that the target reads."""
+  """`Draft.payload` of this drafter: the only input of the target."""
 
   state: Array  # [B, C] float32, after the local steps
 
 
 class CiarStepsState(NamedTuple):
-  """There is no cache."""
+  """State without a cache."""
 
   condition: ClassLabels
   keys: Key  # [B], numbers of steps
@@ -112,7 +112,7 @@ class CiarStepDrafter(Drafter):
   has_cache: ClassVar[bool] = False
 
   def take(self, params: GatedParams, state: CiarStepsState, newest: Array, length: Array) -> tuple[Array, Array]:
-    """The edge's step from states ``newest [B, C]`` of rows of ``length [B]`` tokens, and U of it ``[B]``."""
+    """The edge's step from the states ``newest [B, C]`` of rows with ``length [B]`` tokens, and its U ``[B]``."""
     index = self.network.numbers(length, 1)  # [B, 1]
     prediction = self.network.predictor(params.model, state.condition)(index, newest)
     own = jax.vmap(jax.random.fold_in)(state.keys, index[:, 0])
@@ -169,7 +169,7 @@ class CiarStepDrafter(Drafter):
   def commit(
     self, params: GatedParams, state: CiarStepsState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> CiarStepsState:
-    # One state is sent: the cloud reads nothing but the newest.
+    # One state is sent, because the cloud reads only the newest.
     sent = state.report.sent + (cursor.live & verdicts.needs_verify(draft) & (draft.tokens.shape[1] > 0))
     return state._replace(report=state.report._replace(sent=sent))
 

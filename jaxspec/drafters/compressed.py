@@ -7,10 +7,9 @@ One round of a row, from its committed tokens:
 2. Draw the draft from qhat_n itself, never from q_n. The round is therefore lossless for every support, denominator and
    threshold. Move the sparsifier's state, record it, and feed the draft back.
 
-The number of drafts L is decided online for each row. It is 0 where the first distribution is too expensive; the target
-then draws one token from its own distribution. The pass that finds the end of the round reads the newest draft, so the
-cache holds all drafts. The sparsifier has seen the distribution at every position where the round can end, so rolling back
-its state is a gather.
+The number of drafts L is decided online for each row. It is 0 if the first distribution is too expensive; the target then
+draws one token alone. The last pass of a round reads the newest draft, so the cache holds all drafts. The sparsifier has
+seen the distribution at every position where the round can end, so rolling back its state is a gather.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from jaxspec.core import rng, verdicts
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.sampling.logit_processing import ModelParams, Warp, probabilities
 
-# What a round does if its first distribution exceeds the budget.
+# Behaviour of a round if its first distribution exceeds the budget.
 ON_EMPTY = ("cloud_token", "shrink_support")
 
 
@@ -40,12 +39,12 @@ class CompressedParams(NamedTuple):
 
 
 class CompressedStats(NamedTuple):
-  """What was spent and dropped so far, ``[B]``; token 0 is not part of it, because no round commits it."""
+  """Cumulative costs and dropped mass, ``[B]``, without token 0, because no round commits it."""
 
   formula_bits: Array  # float32, price of all drafted tokens
   empty_rounds: Array  # int32, rounds without a draft
   dropped: Array  # float32, mass outside of the support, summed over committed tokens
-  fed: Array  # float32, the error that the controller saw, summed over committed tokens
+  fed: Array  # float32, the controller's error, summed over committed tokens
   support: Array  # int32, sizes of supports, summed over drafted tokens
 
 
@@ -60,7 +59,7 @@ class CompressedState(NamedTuple):
 
 
 class CompressedTrace(NamedTuple):
-  """Record of one round; `commit` reads it to roll back and to count."""
+  """Record of one round, for the roll-back and the counters in `commit`."""
 
   sparsifier: PyTree  # state before each position, leaves [B, K + 2]
   dropped: Array  # [B, K + 1] float32
@@ -92,17 +91,17 @@ class _Round(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class CompressedDrafter(Drafter):
-  """Drafter that draws from quantized sparse distributions, as many tokens as ``window`` and the bit budget allow.
+  """Drafter that draws from quantized sparse distributions, up to ``window`` and the bit budget.
 
   Attributes:
     model: the draft network, over ``codec.vocab`` tokens.
     codec: from `topk_lattice` or `conformal_lattice`.
-    window: most drafts of a round. The published scheme has no such limit: at low temperature 320 drafts fit into its
-      budget of 5000 bits, far more than are ever accepted.
+    window: most drafts of a round. The published scheme has no such limit: at low temperature 320 drafts fit into its budget
+      of 5000 bits, far more than the target accepts.
     warp: static part of the logit processing, the same as the target's.
-    on_empty: what to do where the first distribution exceeds the budget: ``cloud_token`` drafts nothing, so the target
-      draws one token; ``shrink_support`` cuts the support to what the budget pays for (without effect for the coding
-      ``trimmed``, whose price depends on the counts).
+    on_empty: action if the first distribution exceeds the budget: ``cloud_token`` drafts nothing, so the target draws one
+      token; ``shrink_support`` truncates the support to the budget (without effect for the coding ``trimmed``, whose price
+      depends on the counts).
   Raises:
     ValueError: for a setting out of range.
   """
@@ -151,7 +150,7 @@ class CompressedDrafter(Drafter):
   ) -> tuple[Draft, CompressedState, CompressedTrace]:
     rows = keys.shape[0]
     budget = jnp.broadcast_to(params.budget, (rows,))
-    # The last position of a row is left for the target's own token.
+    # The last position of a row is for the target's own token.
     most = jnp.minimum(self.window, state.max_len - cursor.length - 1)
 
     def select(q: Array, threshold: PyTree, position: Array):
@@ -174,7 +173,7 @@ class CompressedDrafter(Drafter):
       entry = draw(distribution, rng.integer(keys, position, distribution.total))
       token = jnp.where(drafted, jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], 0)
       after = self.sparsifier.update(params.sparsifier, carry.sparsifier, support)
-      # Beyond the window (the pass that only reads the newest draft) nothing is written.
+      # The pass beyond the window only reads the newest draft and writes nothing.
       put = lambda buffer, value: buffer.at[:, position].set(_where(drafted, value, 0), mode="drop")
       note = lambda buffer, value, at: buffer.at[:, at].set(value)
       trace = carry.trace

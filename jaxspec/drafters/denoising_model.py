@@ -1,4 +1,4 @@
-"""A small network of the target's states that drafts denoising steps, one pass each."""
+"""A small network that drafts denoising steps, one pass each."""
 
 from __future__ import annotations
 

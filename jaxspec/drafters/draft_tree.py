@@ -1,10 +1,10 @@
 """Grows a draft tree level by level and selects its best nodes (EAGLE-2, arXiv 2406.16858, section 4.1).
 
-1. The ``k`` likeliest tokens at the root are the candidates of the first level and the first beam. The score of a candidate
-   is the sum of the log-probabilities on its path.
+1. The ``k`` likeliest tokens at the root form the first level of candidates and the first beam. The score of a candidate is
+   the sum of the log-probabilities on its path.
 2. A pass over the beam gives each node its ``k`` likeliest continuations as candidates. The best ``k`` of these ``k * k``
    are the next beam. This is done ``depth`` times.
-3. The best ``total`` of all ``k + depth * k * k`` candidates are the tree, in the order in which they were made.
+3. The best ``total`` of all ``k + depth * k * k`` candidates form the tree, in the order of their creation.
 
 Ranks are stable by (score, index). A score never exceeds that of the parent, and the parent has the smaller index. The
 parent of a selected node is therefore selected too, even on ties (a draft probability of 1). All shapes are static.
@@ -21,21 +21,21 @@ from jaxspec.core.types import Array
 
 
 class Level(NamedTuple):
-  """The candidates made by one pass."""
+  """The candidates of one pass."""
 
   tokens: Array  # [B, M] int32
   scores: Array  # [B, M] float32
-  parents: Array  # [B, M] int32, the node of the beam that each candidate continues; 0 at the root
+  parents: Array  # [B, M] int32, parent of each candidate in the beam; 0 at the root
 
 
 class Beam(NamedTuple):
-  """Nodes that are fed to the drafter together."""
+  """Nodes of one pass of the drafter."""
 
   tokens: Array  # [B, k] int32
   scores: Array  # [B, k] float32
   choice: Array  # [B, k] int32, index of each node among the candidates of its level
-  parents: Array  # [B, k] int32, the node of the previous beam that each node continues
-  mask: Array  # [B, k, rounds * k] bool: ancestor-or-self among the nodes of all beams so far, in the order they were fed
+  parents: Array  # [B, k] int32, parent of each node in the previous beam
+  mask: Array  # [B, k, rounds * k] bool: ancestor-or-self among the nodes of all beams so far, in the order of the passes
 
 
 class Tree(NamedTuple):
@@ -63,7 +63,7 @@ def next_level(logits: Array, beam: Beam) -> Level:
 
 
 def next_beam(level: Level, beam: Beam | None, top_k: int) -> Beam:
-  """The best ``top_k`` candidates of a level; ``beam`` is the one that made it, None for the root."""
+  """The best ``top_k`` candidates of a level; ``beam`` is its parent beam, None for the root."""
   scores, choice = jax.lax.top_k(level.scores, top_k)  # equal scores: smaller index first
   pick = lambda x: jnp.take_along_axis(x, choice, axis=1)
   parents = pick(level.parents)
@@ -74,7 +74,8 @@ def next_beam(level: Level, beam: Beam | None, top_k: int) -> Beam:
 
 
 def prune(levels: list[Level], beams: list[Beam], total: int) -> Tree:
-  """Selects the best ``total`` candidates of all levels; ``beams[i]``, chosen from ``levels[i]``, made ``levels[i + 1]``."""
+  """Selects the best ``total`` candidates of all levels; ``beams[i]`` is chosen from ``levels[i]`` and is the parent of
+  ``levels[i + 1]``."""
   tokens = jnp.concatenate([level.tokens for level in levels], axis=1)  # [B, M]
   scores = jnp.concatenate([level.scores for level in levels], axis=1)
   # Parents as indices among all candidates.
@@ -103,5 +104,5 @@ def _likeliest(logits: Array, top_k: int) -> tuple[Array, Array]:
     raise ValueError(f"Must have top_k of at most the {logits.shape[-1]} tokens there are, we instead got {top_k}")
   log_p = jax.nn.log_softmax(logits, axis=-1)
   _, tokens = jax.lax.top_k(log_p, top_k)
-  # Log-probabilities are gathered by index: reading the values of `top_k` turns into a full sort on a CPU.
+  # Log-probabilities are gathered by index, because reading the values of `top_k` compiles to a full sort on a CPU.
   return jnp.take_along_axis(log_p, tokens, axis=-1), tokens.astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""Drafts of states by anything that predicts the noise of a state: what drafters of denoising steps share."""
+"""Common part of drafters of denoising steps: drafts of states from predictions of their noise."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jaxspec.models.dit.denoising_network import DenoisingNetwork
 
 
 def draft_steps(network: DenoisingNetwork, predict_fn: PredictFn, keys: Key, cursor: Cursor, window: int) -> Draft:
-  """The next ``window`` states of every row, each drawn by the step that follows from a prediction at the one before.
+  """The next ``window`` states of every row, each drawn by the step predicted at the previous state.
 
   Args:
-    network: whose steps are taken.
+    network: gives the schedule of the steps.
     predict_fn: for states ``[B, C]`` with an index ``[B, 1]``.
     keys: ``[B]`` of this round; consumed.
   Returns:
-    The draft with `DraftedSteps` as its proposal. What stands after a row's last step is garbage; the loop cuts it.
+    The draft with `DraftedSteps` as its proposal. Entries after a row's last step are garbage; the loop discards them.
   """
   (number,) = network.numbers(cursor.length, 1).T
   noise = chain.step_normals(keys, jnp.arange(window, dtype=jnp.int32)[None], network.state_dim)

@@ -1,4 +1,4 @@
-"""How a gated drafter draws the tokens that need verification, and the proposal that it sends about their distributions."""
+"""Draws of tokens that need verification in CIAR, and their proposals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class DenseDraw:
 
 @dataclasses.dataclass(frozen=True)
 class SparseDraw:
-  """Draws from a sparse, quantized distribution that a link can carry (SQS); ``params`` are `TopKParams`.
+  """Draws from a sparse, quantized distribution (SQS), which costs few bits to send; ``params`` are `TopKParams`.
 
   The proposal is this `SparseDistribution`; the rule `jaxspec.rules.sparse.lossless_sparse` is exact for it.
 

@@ -1,12 +1,12 @@
-"""EAGLE with a chain: a one-layer network that continues the target's features, one sampled token at a time.
+"""EAGLE with a chain: a one-layer network extrapolates the target's features, one sampled token at a time.
 
 The method is EAGLE (arXiv 2401.15077) without its tree. A sampled chain is faster than a tree where a target pass over a
 tree costs much more than a pass over a few tokens. Tokens of a chain are drawn from the drafter's distribution, so the
-lossless rule accepts each of them with probability 1 - TV. Candidates of a tree are fixed; each is accepted with its
+lossless rule accepts each of them with probability 1 - TV. Candidates of a tree are deterministic; each is accepted with its
 probability under the target only.
 
-One pass absorbs the pairs that the last round committed and gives the distribution of the first draft. ``window - 1``
-further passes continue the drafter's own features.
+One pass reads the pairs of the last round's committed tokens and gives the distribution of the first draft. ``window - 1``
+further passes use the drafter's own features.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jaxspec.sampling.logit_processing import ModelParams, Warp, sample
 class EagleChainDrafter(Drafter):
   """Drafter that samples ``window`` tokens from a feature-level network.
 
-  The verifier must return features (``target_model(..., feedback_fn=target_features)``); any rule for chains may judge.
+  The verifier must return features (``target_model(..., feedback_fn=target_features)``); any rule for chains is valid.
 
   Attributes:
     head: the drafter network (`eagle_fns`), or its `guided` form if the target is guided.

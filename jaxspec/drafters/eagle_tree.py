@@ -1,8 +1,8 @@
-"""EAGLE-2: a one-layer network that continues the target's features and drafts a dynamic tree (arXiv 2406.16858).
+"""EAGLE-2: a one-layer network extrapolates the target's features and drafts a dynamic tree (arXiv 2406.16858).
 
 One round:
 
-1. One pass absorbs what the last round committed and gives the distribution at the root (`drafters/feature_pairs.py`).
+1. One pass reads the last round's committed tokens and gives the distribution at the root (`drafters/feature_pairs.py`).
 2. ``depth`` passes extend beams of ``top_k`` nodes, whose features are the drafter's own predictions (`drafters/tree.py`).
 3. The best ``total`` candidates go to the target, which returns its features at all of them.
 
@@ -32,7 +32,7 @@ class EagleTreeDrafter(Drafter):
   Attributes:
     head: the drafter network (`eagle_fns`), or its `guided` form if the target is guided.
     total: nodes of a tree, the draft window ``K``.
-    top_k: width of a beam, and the continuations of each of its nodes.
+    top_k: width of a beam, and number of continuations of each node.
     depth: beams per round; trees have ``depth + 1`` levels.
     warp: logit processing of the scores; it changes the speed, not the distribution of the committed tokens.
   Raises:

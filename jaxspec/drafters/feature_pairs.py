@@ -1,8 +1,8 @@
-"""State between rounds of drafters that continue the target's features (EAGLE, arXiv 2401.15077).
+"""State between rounds of drafters on the target's features (EAGLE, arXiv 2401.15077).
 
 The pair of the token at position p is (token at p, target's feature at p - 1). It takes position p - 1 of the drafter's
-cache. Pairs of committed tokens hold the target's own features. The pairs of the tokens that a round committed are pending.
-The next round absorbs them in one pass; the newest pair gives the distribution of the next token.
+cache. Pairs of committed tokens hold the target's features. The pairs of the tokens that a round commits are pending: the
+next round reads them in one pass, and the newest pair gives the distribution of the next token.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def absorb(head: ModelFns, params: Params, state: PairState, cursor: Cursor) -> 
 
 
 def hold(state: PairState, draft: Draft, verdict: Verdict) -> PairState:
-  """Stores the pairs that the round commits as pending for the next round."""
+  """Stores the pairs of the round's committed tokens as pending for the next round."""
   size = state.pending.tokens.shape[1]
   last = verdict.num_accepted[:, None]
   tokens = _fit(verdicts.committed_block(draft, verdict), size)  # [B, L + 1]
@@ -83,6 +83,6 @@ def hold(state: PairState, draft: Draft, verdict: Verdict) -> PairState:
 
 
 def _fit(values: Array, length: int) -> Array:
-  """Cuts or pads ``[B, L, ...]`` to ``length`` columns; no path of a tree is longer."""
+  """Truncates or pads ``[B, L, ...]`` to ``length`` columns, the longest path of a tree."""
   values = values[:, :length]
   return jnp.pad(values, ((0, 0), (0, length - values.shape[1]), *((0, 0),) * (values.ndim - 2)))

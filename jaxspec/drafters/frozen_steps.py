@@ -1,7 +1,7 @@
-"""Drafts of denoising steps without a network: the target's last prediction is used again.
+"""Drafts of denoising steps without a network: the target's last prediction is reused.
 
 The target predicted the noise and the variance of the state before the newest one (`Verdict.feedback`). The drafted steps
-take both as they are: between neighbouring steps of a long chain they change little. After the frozen draft of De Bortoli,
+reuse both, because they change little between neighbouring steps of a long chain. After the frozen draft of De Bortoli,
 Galashov, Gretton and Doucet (2025, arXiv 2501.05370).
 """
 
@@ -55,5 +55,5 @@ class FrozenStepDrafter(Drafter):
   def commit(
     self, params: tuple, state: Prediction, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> Prediction:
-    # The state that the target's own draw came from: after the accepted drafts.
+    # The state before the target's own draw, after the accepted drafts.
     return self._prediction(verdict, verdict.num_accepted)

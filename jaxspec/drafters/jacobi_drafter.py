@@ -1,10 +1,9 @@
-"""Speculative Jacobi decoding: the target's own previous pass drafts the next one (arXiv 2410.01699).
+"""Speculative Jacobi decoding: drafts from the target's previous pass (arXiv 2410.01699).
 
 1. A pass over ``[last, K drafts]`` gives the target's distributions at K + 1 positions.
-2. The distributions after the rejected (or bonus) position are used again: the next round draws its drafts from them. The
-   decoder stays exact, because a fresh draw has the distribution that is its proposal. An old token would not follow the
-   new distribution.
-3. Positions that no pass has seen get an initial draft (`WindowInit`).
+2. The next round draws its drafts from the distributions after the rejected (or bonus) position. The decoder is exact,
+   because a fresh draw follows its proposal; an old token would not follow the new distribution.
+3. Positions without a distribution get an initial draft (`WindowInit`).
 
 ``coupled`` reuses an old draft with probability min(1, new / old) and else draws from the residual. The token follows the
 new distribution and agrees with the old draft as often as possible, so that fewer inputs of the next pass change.
@@ -28,7 +27,7 @@ RECYCLING = ("fresh", "coupled")
 
 
 class JacobiState(NamedTuple):
-  """The distributions that the last pass left for the next window, and the history that initial drafts read."""
+  """Distributions of the last pass for the next window, and the history for initial drafts."""
 
   logits: Array  # [B, K, V] of the positions ``length + j``; the first num_recycled are valid
   num_recycled: Array  # [B] int32
@@ -45,10 +44,10 @@ class JacobiDrafter(Drafter):
   Attributes:
     window: drafts ``K`` per pass; a window of W tokens in the official code holds W - 1 drafts.
     vocab_size: ``V``.
-    grid: tokens per row of the image; read by initial drafts with a neighbour.
-    initial: how positions are drafted that no pass has seen.
+    grid: tokens per row of the image; read by initial drafts from a neighbour.
+    initial: drafts of positions without a distribution.
     recycle: ``fresh`` (the published method) or ``coupled`` (maximal coupling with the previous drafts).
-    legal: which ids a token may be at each index; initial drafts are among them, as the target's distributions are.
+    legal: legal ids at each index; initial drafts are legal, like the target's distributions.
   Raises:
     ValueError: for a setting out of range.
   """
@@ -102,7 +101,7 @@ class JacobiDrafter(Drafter):
       has_old = index < state.num_recycled[:, None] - 1
       tokens = jnp.where(has_old, _couple(state, draw, keep), tokens)
 
-    # Where the neighbour is not known yet, the newest known position takes its role.
+    # The newest known position replaces an unknown neighbour.
     position = cursor.length[:, None] + index
     known = (cursor.length + state.num_recycled - 1)[:, None]
     source = jnp.minimum(position - self.initial.offset(self.grid), known)

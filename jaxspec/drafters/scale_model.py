@@ -1,7 +1,7 @@
-"""A small network of the target's scales that drafts whole maps.
+"""A small network of the target's scales that drafts whole scales.
 
-Each map is drawn given the drafted ones before it. As at the target (`jaxspec.verifiers.scale_target`), the random numbers
-of a map belong to its scale: the same map comes again if it is drafted again given the same maps.
+Each scale is drawn given the earlier drafts. As at the target (`jaxspec.verifiers.scale_target`), the random numbers are
+addressed by scale: redrafting a scale after the same scales gives the same tokens.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from jaxspec.sampling.scale_network import ScaleNetwork, ScaleReader, ScaleSide
 
 
 class ScaleModelState(NamedTuple):
-  """The network has read scale 0, and every scale below the length of the rows but one: after a draft that was accepted in
-  full, the target's map was never fed.
+  """The network has read scale 0, and every scale below the length of the rows but one: after a fully accepted draft, the
+  target's scale is unread.
   """
 
   reader: ScaleReader
-  previous: Array  # [B, C] int32, the map before the newest one
-  keys: Key  # [B], numbers of maps
+  previous: Array  # [B, C] int32, the scale before the newest one
+  keys: Key  # [B], numbers of scales
 
 
 @dataclasses.dataclass(frozen=True)
 class ScaleModelDrafter(Drafter):
-  """Drafter of ``window`` maps; of fewer near the end of a row, whose last map is always the target's.
+  """Drafter of ``window`` scales, or fewer near the end of a row, whose last scale is always the target's.
 
   Attributes:
     network: the draft network, with the target's tokenizer.
@@ -76,7 +76,7 @@ class ScaleModelDrafter(Drafter):
     rows = cursor.length.shape[0]
     reader, tokens, proposal = state.reader, [], []
     maps, first = [cursor.last[:, : sizes[length - 1]]], length
-    if length > 1:  # the scale before may not have been read
+    if length > 1:  # the previous scale may be unread
       maps, first = [state.previous[:, : sizes[length - 2]], *maps], length - 1
     for index in range(length, length + self.window):
       logits, reader = self.network.read(params, reader, maps, first=first, end=index + 1)

@@ -1,8 +1,8 @@
-"""A small network that drafts a chain of vector tokens: one forward pass and one run of its head per token.
+"""A small network that drafts a chain of continuous tokens: one forward pass and one run of its head per token.
 
-The keys of a draft's noise go to the target with it (`DraftedChains`). The target can then run its own chains on the same
-noise: the trajectory alignment of continuous speculative decoding (arXiv 2411.11925, section 4.2). Keys belong to one round,
-so noise is never used again after a decision has depended on it.
+A draft includes the keys of its noise (`DraftedChains`). The target can then run its own chains on the same noise: the
+trajectory alignment of continuous speculative decoding (arXiv 2411.11925, section 4.2). Keys belong to one round, so noise
+is never reused after a decision has depended on it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class TokenModelState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TokenModelDrafter(Drafter):
-  """Drafter that samples ``window`` vector tokens.
+  """Drafter that samples ``window`` continuous tokens.
 
   Attributes:
     fns: the draft network and its chains, with as many steps as the target's.
-    rule: the target's acceptance rule; its `TokenRule.describe` says what of a drafted chain is sent.
+    rule: the target's acceptance rule; its `TokenRule.describe` selects the sent part of a drafted chain.
     window: drafts per round ``K``.
   Raises:
     ValueError: if ``window`` is not positive.

@@ -1,7 +1,7 @@
-"""Drafts of a Jacobi window at positions that no pass has seen yet (Teng et al. 2024, arXiv 2410.01699, section 4.3).
+"""Initial drafts of new positions of a Jacobi window (Teng et al. 2024, arXiv 2410.01699, section 4.3).
 
 A new position takes the distribution of a neighbour in the image, or the uniform distribution. The proposal is always the
-distribution that the token was drawn from, which keeps the decoder exact. A copied token has a point mass.
+distribution of the draw, so the decoder is exact. For a copied token it is a point mass.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class WindowInit:
   """Choice of the initial drafts.
 
   Attributes:
-    source: which neighbour is read; a position without one (first column or row) takes the uniform distribution.
+    source: the neighbour; a position without one (first column or row) takes the uniform distribution.
     draw: ``repeat`` copies the neighbour's token, ``sample`` draws from the neighbour's distribution, ``argmax`` takes its
       likeliest token (what the official code calls sampling).
-    point_mass: uniform draws have a point mass as proposal, as in the official code, instead of the uniform distribution;
-      this is exact too, but accepted less often.
+    point_mass: uniform draws have a point mass as proposal, as in the official code; this is exact too, but has less
+      acceptance.
   Raises:
     ValueError: for an unknown source or draw.
   """
@@ -43,7 +43,7 @@ class WindowInit:
       raise ValueError(f"Must have a draw in {', '.join(DRAWS)}, we instead got {self.draw!r}")
 
   def offset(self, grid: int) -> int:
-    """Positions between a token and its neighbour, in raster order of rows of ``grid`` tokens."""
+    """Distance of a token from its neighbour in raster order, for rows of ``grid`` tokens."""
     return {"uniform": 1, "left": 1, "above": grid, "diagonal": grid + 1}[self.source]
 
   def has_source(self, position: Array, grid: int) -> Array:
@@ -72,10 +72,9 @@ def initial_drafts(
     source_token: ``[B, K]`` int32 neighbours; read by ``repeat``.
     source_logits: ``[B, K, V]`` their logits; read by ``sample`` and ``argmax``.
     uniform: ``[B, K]`` in [0, 1).
-    legal: ``[B, K, V]`` bool, the ids that a token may be, at least one; None: all. A neighbour that may not stand there is
-      none.
+    legal: ``[B, K, V]`` bool, legal ids, at least one; None: all. An illegal neighbour counts as missing.
   Returns:
-    tokens ``[B, K]`` int32 and the logits ``[B, K, V]`` that they were drawn from.
+    tokens ``[B, K]`` int32 and the logits ``[B, K, V]`` of their proposal.
   """
   flat = jnp.zeros((*uniform.shape, vocab_size), jnp.float32)
   tokens = jnp.minimum((uniform * vocab_size).astype(jnp.int32), vocab_size - 1)
@@ -100,5 +99,5 @@ def initial_drafts(
 
 
 def point_mass(tokens: Array, vocab_size: int) -> Array:
-  """Logits ``[..., V]`` of the distribution that gives ``tokens [...]`` probability 1."""
+  """Logits ``[..., V]`` of point masses at ``tokens [...]``."""
   return jnp.where(jax.nn.one_hot(tokens, vocab_size, dtype=bool), 0.0, -jnp.inf)

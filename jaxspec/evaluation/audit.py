@@ -1,4 +1,4 @@
-"""Figures of audited decodes: the exact bias of their tokens (`jaxspec.rules.audited`), with intervals over prompts."""
+"""Figures of audited decodes: the exact bias of tokens (`jaxspec.rules.audited`), with intervals over prompts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from jaxspec.statistics import FEWEST_CLUSTERS, Interval, bounded_ratio, ratio, 
 class AuditFigures(NamedTuple):
   """Figures of a decode, each with its 95 % interval over prompts; low and high are nan for fewer than `FEWEST_CLUSTERS`.
 
-  The three figures of bias have no sampling error at a position. Where all rows have the same figure (0 for an exact
-  method), the interval is that single point. Acceptance is a share, whose interval never is one. No interval of a total
-  variation or of a share leaves [0, 1].
+  The three figures of bias have no sampling error at a position: if all rows have the same figure (0 for an exact method),
+  the interval is that single point. The interval of acceptance, a share, is never a point. Intervals of total variations and
+  of shares stay in [0, 1].
 
   Attributes:
     tokens_per_call: committed tokens per pass of the target, the prefill included.
     tv: total variation, mean over committed tokens; ``kl`` likewise, inf if one token is.
-    excess: the least total variation possible with this acceptance, mean over committed tokens.
-    alpha: probability of accepting a draft, mean over positions with a judged draft; ``alpha_sd`` is the lossless rule's.
-      Without such a position it is 0, from 0 to 1.
+    excess: least possible total variation at this acceptance, mean over committed tokens.
+    alpha: probability of accepting a draft, mean over positions with a judged draft; ``alpha_sd`` is that of the lossless
+      rule. Without such a position it is 0, from 0 to 1.
     worst: row and position of the largest total variation.
   """
 
@@ -45,8 +45,8 @@ def summarize_audit(
     audit: leaves ``[P, N]``, 0 after the end of a row, as `DecodeResult.metrics` are.
     lengths: ``[P]`` tokens of each row.
     target_calls: ``[P]`` passes of the target.
-    prompts: ``[P]`` prompt of each row, the units of the intervals. Rows are the units without it, and where all are of
-      one prompt: then the intervals are for that prompt.
+    prompts: ``[P]`` prompt of each row, the unit of the intervals. Without it, or if all rows are of one prompt, rows are
+      the units; in the second case the intervals are for that prompt.
   """
   figures = {name: np.asarray(leaf, np.float64) for name, leaf in audit._asdict().items()}
   tokens, calls, judged = np.asarray(lengths, np.float64), np.asarray(target_calls, np.float64), figures["tested"].sum(1)

@@ -1,7 +1,7 @@
 """The standard figures FID, IS and CLIP score, through torchmetrics and the released networks.
 
-The library comes with the extra ``eval`` and downloads its networks on first use. The figures were made for photographs. On
-small drawings they say little about the content.
+The library comes with the extra ``eval`` and downloads its networks on first use. The metrics are designed for photographs.
+On small drawings they measure little of the content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load_standard(with_clip: bool = True, **networks: Any) -> dict[str, Any]:
     with_clip: also load the CLIP score, which needs captions.
     networks: ``feature`` replaces the released Inception network; ``clip_model`` is a name or folder.
   Raises:
-    ValueError: in one line, if the library is not installed or a network cannot be loaded.
+    ValueError: if the library is not installed or a network cannot be loaded.
   """
   feature = {name: networks[name] for name in ("feature",) if name in networks}
   try:
@@ -34,7 +34,7 @@ def load_standard(with_clip: bool = True, **networks: Any) -> dict[str, Any]:
       from torchmetrics.multimodal.clip_score import CLIPScore
 
       metrics["clip_score"] = CLIPScore(networks.get("clip_model", CLIP_MODEL))
-  except ModuleNotFoundError as error:  # torchmetrics raises it too where a part of the extra is missing
+  except ModuleNotFoundError as error:  # torchmetrics raises it too if a part of the extra is missing
     raise ValueError(f"Must have the extra eval for the standard figures: {_EXTRA} ({error})") from error
   except Exception as error:  # downloads fail in many ways
     reason = f"{type(error).__name__}: {error}"
@@ -50,7 +50,7 @@ def standard_metrics(
   *,
   batch: int = 32,
 ) -> dict[str, float]:
-  """FID against the reference, Inception score with its deviation over splits, and CLIP score if there are prompts.
+  """FID against the reference, Inception score with its standard deviation over splits, and CLIP score if there are prompts.
 
   Args:
     metrics: from `load_standard`.

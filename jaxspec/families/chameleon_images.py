@@ -1,7 +1,7 @@
-"""Families of Chameleon networks that draw images of texts: Anole, and Lumina-mGPT with its rows and sizes.
+"""Families of Chameleon networks for text to image: Anole, and Lumina-mGPT with its rows and sizes.
 
-The network reads the prompt as text of its own vocabulary, so there is no text encoder. It draws local ids
-(`jaxspec.models.chameleon.chameleon_drawing`): an image code each, and for Lumina-mGPT also row ends, which are forced.
+The network reads the prompt in its own vocabulary, without a text encoder. It draws local ids
+(`jaxspec.models.chameleon.chameleon_drawing`): image codes, and for Lumina-mGPT also row ends, which are forced.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from jaxspec.models.conditions import Prompt
 from jaxspec.models.tokenizers.chameleon_vq import to_uint8
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
 
-# The image tokenizer in the folder of a converted network, where no other is named.
+# The default image tokenizer, in the folder of a converted network.
 VQ_FOLDER = "vq"
-# Side of the cells in which Lumina-mGPT counts sizes, in codes.
+# Lumina-mGPT's unit of image sizes, in codes.
 _CELL = 2
 
 # The settings of the released code: Anole's decoder, and Lumina-mGPT's defaults for images.
@@ -41,7 +41,7 @@ _PUBLISHED_SAMPLING = {
 
 
 def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
-  """The family of a Chameleon network, which has its ``tokenizer.json`` beside its weights.
+  """The family of a Chameleon network with its ``tokenizer.json`` beside its weights.
 
   Args:
     target: loaded checkpoint of the family ``chameleon``.
@@ -57,16 +57,16 @@ def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ChameleonFamily(Family):
-  """Images of texts.
+  """Images from texts.
 
   Attributes:
-    target: the network, with its whole output matrix.
+    target: the network, with its full output matrix.
     tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
     text: the vocabulary, of the ``tokenizers`` library.
   """
 
   condition_type = Prompt
-  sends_text = True  # ids of prompts lie outside of the ids that are drawn, which are all that a stream knows
+  sends_text = True  # ids of prompts are not local ids, and a stream has only those
   fit_fields = (
     "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
     "end_prompt", "end_row", "first_size",
@@ -91,7 +91,7 @@ class ChameleonFamily(Family):
 
   @functools.cached_property
   def space(self) -> TokenSpace:
-    """Of local ids."""
+    """Local ids."""
     config, params = self.target.config, self.target.params
     return TokenSpace(
       vocab_size=len(config.drawn_ids),
@@ -107,10 +107,10 @@ class ChameleonFamily(Family):
     return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """As the base class says.
+    """See `Family.resolve_sampling`.
 
     Raises:
-      ValueError: for ``cfg_interval``: prompts have lengths of their own, and these networks are guided to the end.
+      ValueError: for ``cfg_interval``: prompts differ in length, and guidance applies to all tokens.
     """
     fields = super().resolve_sampling(trained, given)
     if (interval := fields.get("cfg_interval", -1)) != -1:
@@ -125,13 +125,13 @@ class ChameleonFamily(Family):
     return dataclasses.replace(loaded, fns=drawing_fns(config), params=drawing_params(config, loaded.params), name=name)
 
   def _codebook(self) -> Array:
-    """Rows of the codebook. Ends have rows of zeros, which nothing compares: they stand alone where they are legal."""
+    """Rows of the codebook. Row ends have zeros, which are never compared: no other id is legal at their position."""
     config = self.target.config
     rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: config.num_codes]
     return jnp.pad(rows, ((0, len(config.drawn_ids) - rows.shape[0]), (0, 0)))
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Prompt` of texts, padded on the left, in the form that the network was trained on.
+    """`Prompt` of texts, padded on the left, in the network's training format.
 
     Raises:
       ValueError: if a text has no token.
@@ -171,7 +171,7 @@ class ChameleonFamily(Family):
     return np.asarray(_pixels(self.tokenizer.params, codes, grid=grid, decode_fn=decode_fn))
 
   def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
-    """A warning about sequences longer than those the network was trained on."""
+    """A warning about sequences longer than those of training."""
     found = super().check_length(network, condition, max_len)
     prompt_len, longest = condition.longest, getattr(network.config, "max_positions", None)
     if longest is None or prompt_len + max_len <= longest:  # a head that continues features counts positions of images

@@ -1,4 +1,4 @@
-"""Classes as prompts: by number, or by name where a bundle names them."""
+"""Classes as prompts: numbers, or names if a bundle has them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jaxspec.models.conditions import ClassLabels
 
 
 def class_names(target: Network, parts: FamilyParts) -> tuple[str, ...]:
-  """The part ``classes``: names of the labels of a target; () where classes are numbers.
+  """The part ``classes``: names of a target's labels; () for numbers.
 
   Raises:
-    ValueError: for anything but one name for each class.
+    ValueError: unless there is one name for each class.
   """
   classes = parts.value("classes", ())
   if not isinstance(classes, (list, tuple)) or not all(isinstance(name, str) for name in classes):
@@ -32,10 +32,10 @@ def encode_classes(prompts: Any, names: Sequence[str], num_classes: int, caption
 
   Args:
     prompts: one, several, or an array of numbers ``[B]``.
-    names: of all classes, () where they are numbers.
-    captions: what people call the rows; by default the classes say it.
+    names: names of all classes, () for numbers.
+    captions: texts of the rows for display; the classes by default.
   Raises:
-    ValueError: for the first that is no class, with names that are close to it.
+    ValueError: for the first unknown class, with similar names.
   """
   labels = class_labels(prompts, names, num_classes)
   default = [names[label] if names else f"class {label}" for label in labels]
@@ -58,7 +58,7 @@ def class_labels(prompts: Any, names: Sequence[str], num_classes: int) -> list[i
 
 
 def _listed(prompts: Any) -> list[Any]:
-  """What is given one after another, in an array or otherwise, or alone; numbers as Python has them."""
+  """A list of one prompt, or of the items of an array or iterable, as plain Python values."""
   prompts = plain(prompts)
   if isinstance(prompts, str) or not isinstance(prompts, Iterable):
     return [prompts]
@@ -69,7 +69,7 @@ def class_numbers(prompts: Any, num_classes: int) -> list[int]:
   """Class numbers as plain integers; one number is a list of one.
 
   Raises:
-    ValueError: for the first that is no class.
+    ValueError: for the first invalid class.
   """
   prompts = _listed(prompts)
   if not prompts:

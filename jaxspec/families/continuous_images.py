@@ -1,8 +1,8 @@
-"""Families of vector tokens: images of classes, from the latents of an autoencoder.
+"""Families of continuous tokens: images of classes, from the latents of an autoencoder.
 
-Two families share it. ``mar`` reads its tokens in a generation order of its own for every row, drawn from the row's key;
-what it decodes is moved to raster order in the end. ``causal_tokens`` draws in raster order. Its chains may stop early
-(`jaxspec.sampling.ContinuousSampling.stop`), and the steps that they leave out are then taken for all tokens at once.
+``mar`` has a random generation order for every row, drawn from the row's key; results are moved to raster order.
+``causal_tokens`` draws in raster order. Its chains may stop early (`jaxspec.sampling.ContinuousSampling.stop`); the
+remaining steps are then taken for all tokens at once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from jaxspec.sampling import ContinuousSampling, nearest_stop
 
 
 def make_family(target: Network, parts: FamilyParts) -> ContinuousFamily:
-  """The family of a network of vector tokens.
+  """The family of a network of continuous tokens.
 
   Args:
     target: loaded checkpoint of the family ``mar`` or ``causal_tokens``.
     parts: ``vae``, an autoencoder; ``classes``, the names of the labels (without them classes are numbers); and
-      ``latent_scale``, what the autoencoder's latents were multiplied by (by default that of MAR's networks).
+      ``latent_scale``, the factor on the autoencoder's latents (by default MAR's).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
@@ -50,13 +50,13 @@ def make_family(target: Network, parts: FamilyParts) -> ContinuousFamily:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ContinuousFamily(Family):
-  """What both kinds of networks share.
+  """Common base of masked and causal networks.
 
   Attributes:
     target: the network that draws tokens.
     vae: the autoencoder, of the family ``kl_vae``.
-    classes: names of the labels; () where classes are numbers.
-    latent_scale: what the autoencoder's latents were multiplied by.
+    classes: names of the labels; () for numbers.
+    latent_scale: factor on the autoencoder's latents.
   """
 
   condition_type = ClassLabels
@@ -76,7 +76,7 @@ class ContinuousFamily(Family):
     return TokenSpace(CONTINUOUS, num_tokens=config.num_tokens, grid=(config.grid, config.grid))
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """As the base class says, but ``stop`` follows other ``steps``: networks read tokens with the noise of training."""
+    """See `Family.resolve_sampling`. ``stop`` follows ``steps``, so that tokens have the noise level of training."""
     fields = {**trained, **given}
     if "steps" in given and "stop" not in given and trained.get("stop") is not None:
       if diffusion_tables(str(given["steps"])).num_steps > 1:
@@ -84,7 +84,7 @@ class ContinuousFamily(Family):
     return fields
 
   def matmul_precision(self, dtype: str) -> str:
-    """Products in float32 unless the networks are in bfloat16: densities of two networks are compared."""
+    """Products in float32 unless the networks are in bfloat16: the acceptance ratio compares their densities."""
     return dtype
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
@@ -94,7 +94,7 @@ class ContinuousFamily(Family):
   def finish(
     self, result: DecodeResult, condition: Any, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
-    """Every row with all positions; those that were not drawn are zeros."""
+    """Pads every row with zeros to all positions."""
     missing = self.target.config.num_tokens - result.tokens.shape[1]
     fill = lambda values: jnp.pad(values, ((0, 0), (0, missing), *((0, 0),) * (values.ndim - 2)))
     return each_token(fill, result)
@@ -118,7 +118,7 @@ class ContinuousFamily(Family):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MaskedFamily(ContinuousFamily):
-  """MAR: a random generation order for every row, from the row's key."""
+  """MAR, with a random generation order for every row, from the row's key."""
 
   def prepare(self, keys: Key, condition: ClassLabels | OrderedLabels) -> OrderedLabels:
     if isinstance(condition, OrderedLabels):
@@ -141,15 +141,15 @@ class MaskedFamily(ContinuousFamily):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CausalFamily(ContinuousFamily):
-  """Raster order, with the steps that chains leave out in the end."""
+  """Causal networks in raster order, with the optional refinement of tokens."""
 
   def finish(
     self, result: DecodeResult, condition: ClassLabels, keys: Key, params: SpecParams, sampling: ContinuousSampling
   ) -> DecodeResult:
-    """With ``sampling.is_refined``, tokens without the noise that chains stopped at.
+    """With ``sampling.is_refined``, clean tokens by the remaining steps.
 
     Raises:
-      ValueError: if rows to be refined are not whole images.
+      ValueError: if rows to refine are incomplete images.
     """
     drawn, num_tokens = result.tokens.shape[1], self.target.config.num_tokens
     result = super().finish(result, condition, keys, params, sampling)
@@ -163,7 +163,7 @@ class CausalFamily(ContinuousFamily):
 
 
 def each_token(function: Callable[[Array], Array], result: DecodeResult) -> DecodeResult:
-  """Applies a function of values ``[B, N, ...]`` to everything in a result that stands for tokens."""
+  """Applies a function of values ``[B, N, ...]`` to all fields of a result with one entry per token."""
   names = ("tokens", "accepted_mask", "origin", "commit_round", "metrics")
   changed = {name: jax.tree.map(function, getattr(result, name)) for name in names}
   return result._replace(**changed)

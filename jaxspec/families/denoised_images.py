@@ -1,4 +1,4 @@
-"""Families of states: images of classes, denoised as a whole by one chain each (DiT)."""
+"""Families of denoising steps: images of classes, one denoising chain per image (DiT)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from jaxspec.sampling import DenoisingSampling
 
 
 def make_family(target: Network, parts: FamilyParts) -> DenoisingFamily:
-  """The family of a network of states.
+  """The family of a network of denoising steps.
 
   Args:
     target: loaded checkpoint of the family ``dit``.
     parts: ``tokenizer``, the autoencoder, of the family ``kl_vae``; ``classes``, the names of the labels (without them
-      classes are numbers); and ``latent_scale``, what the autoencoder's latents were multiplied by (by default as in Stable
-      Diffusion).
+      classes are numbers); and ``latent_scale``, the factor on the autoencoder's latents (by default Stable Diffusion's).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
@@ -43,13 +42,13 @@ def make_family(target: Network, parts: FamilyParts) -> DenoisingFamily:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DenoisingFamily(Family):
-  """Images of classes; a token is a noisy latent image, the state after one denoising step.
+  """Images of classes; a token is the noisy latent image after one denoising step.
 
   Attributes:
     target: the network that denoises.
     tokenizer: the autoencoder, of the family ``kl_vae``.
-    classes: names of the labels; () where classes are numbers.
-    latent_scale: what the autoencoder's latents were multiplied by.
+    classes: names of the labels; () for numbers.
+    latent_scale: factor on the autoencoder's latents.
   Raises:
     ValueError: for an autoencoder that does not fit the target.
   """
@@ -67,7 +66,7 @@ class DenoisingFamily(Family):
 
   @functools.cached_property
   def space(self) -> TokenSpace:
-    """The settings say how many steps a chain has."""
+    """The number of steps of a chain depends on the settings."""
     return TokenSpace(DENOISING_STEPS)
 
   def row_tokens(self, sampling: DenoisingSampling) -> int:
@@ -79,7 +78,8 @@ class DenoisingFamily(Family):
     return {"steps": 250, "cfg_scale": 1.5}
 
   def matmul_precision(self, dtype: str) -> str:
-    """Products in float32 unless the networks are in bfloat16: densities of thousands of numbers are compared."""
+    """Products in float32 unless the networks are in bfloat16: the acceptance ratio compares densities over thousands of
+    numbers."""
     return dtype
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
@@ -87,10 +87,10 @@ class DenoisingFamily(Family):
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
-    """Images ``[B, S, S, 3]`` uint8 of the last states of chains ``[B, N, C]``; noisy ones if steps are missing.
+    """Images ``[B, S, S, 3]`` uint8 from the last latents of chains ``[B, N, C]``; incomplete chains give noisy images.
 
     Args:
-      lengths: ``[B]``, states that count; all by default.
+      lengths: ``[B]``, valid steps of each chain; all by default.
     """
     del condition, sampling
     tokens = jnp.asarray(tokens)

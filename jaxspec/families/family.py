@@ -1,8 +1,7 @@
-"""What a family of networks tells the rest of the library: its prompts, its tokens, and what the tokens become.
+"""Interface of a family of networks: its prompts, its tokens, and the decoding of tokens.
 
-A family is made once, of a loaded target and the parts that belong to it (an image tokenizer, a vocabulary), by the
-function that `jaxspec.models.registry.FamilySpec.make_family` names. `jaxspec.load_pipeline` asks it for everything that it
-does not know itself, so a new family needs no other change.
+`jaxspec.models.registry.FamilySpec.make_family` makes a family from a loaded target and its parts (an image tokenizer, a
+vocabulary). `jaxspec.load_pipeline` uses this interface only, so a new family needs no other change.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
 
-# Fields of a head's config that need not be those of its target.
+# Fields of a head's config that may differ from its target's.
 _OWN_OF_A_HEAD = ("norm_eps", "dtype")
 
 
 class Encoded(NamedTuple):
-  """Prompts as a target takes them."""
+  """Prompts in the target's form."""
 
   condition: PyTree  # a type of `jaxspec.models.conditions`, numpy leaves [B, ...]
-  captions: list[str]  # one text per row, for people
-  warnings: Sequence[str] = ()  # what the user should know before looking at the results, one line each
+  captions: list[str]  # one text per row, for display
+  warnings: Sequence[str] = ()  # for the user, one line each
 
 
 class FamilyParts:
-  """What belongs to a target besides its weights: the ``parts`` of a bundle, or arguments of `load_pipeline`.
+  """Inputs of a family besides the target: the ``parts`` of a bundle, or arguments of `load_pipeline`.
 
-  Folders and files are named relative to a folder; a loaded `Network` is taken as it is.
+  Folders and files are relative to a folder; a loaded `Network` is also a part.
 
   Args:
-    owner: what messages name, a folder.
-    values: names, and what stands for them; None is a part that is not there.
-    folder: where relative names begin; ``owner`` by default.
+    owner: a folder, named in messages.
+    values: parts by name; None for a missing part.
+    folder: base of relative paths; ``owner`` by default.
   """
 
   def __init__(self, owner: str | os.PathLike, values: Mapping[str, Any], folder: str | os.PathLike | None = None):
@@ -57,7 +56,7 @@ class FamilyParts:
     self._asked: set[str] = set()
 
   def value(self, name: str, default: Any = None) -> Any:
-    """The part as it was given, or ``default``."""
+    """The part as given, or ``default``."""
     self._asked.add(name)
     return self._values.get(name, default)
 
@@ -65,7 +64,7 @@ class FamilyParts:
     """The path of a part.
 
     Raises:
-      ValueError: if it is missing or is no path.
+      ValueError: if it is missing or not a path.
     """
     found = self.value(name)
     if found is None:
@@ -76,16 +75,16 @@ class FamilyParts:
     return self._folder / found
 
   def family_name(self, name: str) -> str:
-    """The name of the family of a part that is a network; only its ``config.json`` is read.
+    """The family name of a network; only its ``config.json`` is read.
 
     Raises:
-      ValueError: if it is missing or is no network.
+      ValueError: if it is missing or not a network.
     """
     value = self.value(name)
     return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.file(name))["family"]
 
   def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Network:
-    """A part that is a network, by default in float32: encoders and decoders run once per image. It is loaded once.
+    """A part as a network, loaded once, by default in float32: encoders and decoders run once per image.
 
     Args:
       dtype, weights: as for `jaxspec.io.checkpoints.load`.
@@ -97,20 +96,20 @@ class FamilyParts:
     return self._values[name]
 
   def check_all_read(self) -> None:
-    """Raises a ValueError for a part that the family never asked for."""
+    """Raises a ValueError for a part that the family did not read."""
     if unread := sorted(self._values.keys() - self._asked):
       known = ", ".join(sorted(self._asked)) or "none"
       raise ValueError(f"Must have parts that {self.owner} reads ({known}), we instead got {', '.join(unread)}")
 
 
 class Family:
-  """Base class of families. What a family does not have, it need not define: the defaults here do nothing.
+  """Base class of families, with defaults for optional methods.
 
   Class attributes:
-    condition_type: what `encode` returns, a type of `jaxspec.models.conditions`.
-    noun: what a row becomes, ``image`` or ``text``.
-    fit_fields: fields of the config in which a draft must equal its target.
-    sends_text: whether a server of the target is sent the text of a prompt and encodes it; others are sent ids or a class.
+    condition_type: return type of `encode`, a type of `jaxspec.models.conditions`.
+    noun: kind of result, ``image`` or ``text``.
+    fit_fields: config fields that must be equal in draft and target.
+    sends_text: whether clients send the text of a prompt and the server encodes it; otherwise they send ids or a class.
 
   Attributes:
     target: the loaded target.
@@ -124,7 +123,7 @@ class Family:
   target: Network
 
   def __repr__(self) -> str:
-    return f"<{type(self).__name__}: {self.noun}s of {self.space.kind}, {self.target.path}>"
+    return f"<{type(self).__name__}: {self.noun}s of {self.space.noun}, {self.target.path}>"
 
   @functools.cached_property
   def space(self) -> TokenSpace:
@@ -133,59 +132,59 @@ class Family:
 
   @property
   def end_token(self) -> tuple[int, ...] | None:
-    """Ids that end a row, None where all rows have the same number of tokens."""
+    """Ids that end a row, None if all rows have the same number of tokens."""
     return None
 
   def row_tokens(self, sampling: AnySampling) -> int | None:
-    """Tokens of a row that is drawn with these settings: those of `space`, unless it depends on the settings."""
+    """Tokens of a row: from `space`, unless the number depends on the settings."""
     del sampling
     return self.space.num_tokens
 
   def default_length(self, sampling: AnySampling) -> int:
-    """Tokens to draw where nobody says how many."""
+    """Default number of tokens to draw."""
     return self.row_tokens(sampling) or 64
 
   @property
   def sampling_type(self) -> type:
-    """The class of the settings that all methods share."""
+    """The class of the sampling settings."""
     return SAMPLING_TYPES[self.space.kind]
 
   @property
   def draft_families(self) -> tuple[str, ...]:
-    """Names of the families whose networks may draft where a method asks for the target's own family."""
+    """Names of the families of drafts for methods with `SAME_FAMILY`."""
     return (self.target.family_name,)
 
   def published_sampling(self) -> dict[str, Any]:
-    """Fields of `sampling_type` that the authors of released weights use; read where no bundle says otherwise."""
+    """The authors' settings for released weights, fields of `sampling_type`; a bundle's settings take precedence."""
     return {}
 
   def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `sampling_type`: what is ``given``, over what the networks were ``trained`` for."""
+    """Fields of `sampling_type`: ``given`` ones, and those of training for the rest."""
     return {**trained, **given}
 
   def matmul_precision(self, dtype: str) -> str:
-    """The precision of products that suits this machine, one of `jaxspec.core.precision.PRECISIONS`."""
+    """The preferred precision of products on this machine, one of `jaxspec.core.precision.PRECISIONS`."""
     return precision.preferred(dtype)
 
   def network(self, loaded: Network, name: str) -> Network:
-    """A loaded target or draft as methods take it."""
+    """A loaded target or draft in the form for methods."""
     return dataclasses.replace(loaded, name=name)
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """Prompts of ``B`` rows.
 
     Args:
-      captions: what people call the rows; by default the prompts say it.
+      captions: texts of the rows for display; the prompts by default.
     Raises:
       ValueError: naming the first prompt that cannot be encoded.
     """
     raise NotImplementedError
 
   def release(self) -> None:
-    """Frees what only `encode` needs, where that is large; `encode` reads it again."""
+    """Frees large weights of `encode`, which loads them again at the next call."""
 
   def prepare(self, keys: Key, condition: PyTree) -> PyTree:
-    """The condition that a decode starts from, made inside the compiled program.
+    """The initial condition of a decode, inside the compiled program.
 
     Args:
       keys: ``[B]`` row keys of the decode; only streams that no decode uses may be consumed.
@@ -197,13 +196,13 @@ class Family:
   def finish(
     self, result: DecodeResult, condition: PyTree, keys: Key, params: SpecParams, sampling: AnySampling
   ) -> DecodeResult:
-    """The result as `decode` takes it, made inside the compiled program.
+    """Converts a result for `decode`, inside the compiled program.
 
     Args:
       result: of the decode, in generation order.
       condition: as `prepare` returned it.
       keys: ``[B]`` row keys of the decode; only streams that no decode uses may be consumed.
-      params: those of the decode.
+      params: parameters of the decode.
     """
     del condition, keys, params, sampling
     return result
@@ -216,31 +215,31 @@ class Family:
     condition: PyTree | None = None,
     sampling: AnySampling | None = None,
   ) -> np.ndarray | list[str]:
-    """What tokens become.
+    """Images or texts of tokens.
 
     Args:
       tokens: ``[B, N]`` int32 or ``[B, N, C]`` float32, as `finish` returned them.
-      lengths: ``[B]`` int32, tokens that count; all by default.
-      condition: as `encode` returned it; texts begin with it.
-      sampling: the settings of the decode, where they matter.
+      lengths: ``[B]`` int32, valid tokens of each row; all by default.
+      condition: as `encode` returned it; the beginning of texts.
+      sampling: the settings of the decode, if the result depends on them.
     Returns:
       Images ``[B, H, W, 3]`` uint8, or ``B`` texts.
     """
     raise NotImplementedError
 
   def family_names(self, draft_family: str | None) -> tuple[str, ...]:
-    """Names of the families whose networks draft for a method with this `Method.draft_family`."""
+    """Names of the families of drafts for this `Method.draft_family`."""
     if draft_family is None:
       return ()
     return self.draft_families if draft_family == SAME_FAMILY else (draft_family,)
 
   def check_fit(self, draft: Network, draft_family: str | None) -> None:
-    """Refuses a network that cannot draft for the target.
+    """Checks that a network can draft for the target.
 
     Args:
-      draft_family: what a method drafts with: `SAME_FAMILY`, or a name of the registry.
+      draft_family: a method's family of drafts: `SAME_FAMILY`, or a name in the registry.
     Raises:
-      ValueError: naming the draft and what does not fit.
+      ValueError: naming the draft and the mismatch.
     """
     wanted = self.family_names(draft_family)
     if draft.family_name not in wanted:
@@ -260,12 +259,12 @@ class Family:
         check_equal(draft, name, getattr(draft.config, name), getattr(fitting, name))
 
   def check_length(self, network: Network, condition: PyTree, max_len: int) -> list[str]:
-    """Warnings about rows that are longer than a target or draft is meant for.
+    """Warnings about rows longer than a network's training length.
 
     Args:
       condition: as `encode` returned it.
     Raises:
-      ValueError: if there is nothing that ``max_len`` tokens could become.
+      ValueError: if ``max_len`` tokens cannot be decoded.
     """
     del condition
     num_tokens = self.space.num_tokens
@@ -275,13 +274,14 @@ class Family:
 
 
 def check_equal(draft: Network, name: str, theirs: Any, ours: Any) -> None:
-  """Raises a ValueError if a field of a draft is not what its target needs."""
+  """Raises a ValueError if a draft's field differs from its target's."""
   if theirs != ours:
     raise ValueError(f"The draft {draft.path} does not fit the target: {name} {theirs} instead of {ours}")
 
 
 def check_whole(tokens: HostArray, lengths: HostArray | None, num_tokens: int) -> None:
-  """Raises a ValueError for ``tokens [B, N, ...]``, of which ``lengths [B]`` count, that are not all ``num_tokens``."""
+  """Raises a ValueError for ``tokens [B, N, ...]``, of which ``lengths [B]`` are valid, with fewer or more than
+  ``num_tokens``."""
   found = tokens.shape[1] if lengths is None else min(tokens.shape[1], int(np.min(lengths)))
   if found < num_tokens or tokens.shape[1] != num_tokens:
     raise ValueError(f"Must have all {num_tokens} tokens of an image, we instead got {found}")
@@ -291,7 +291,7 @@ def check_captions(captions: Sequence[str] | None, default: list[str], of: str) 
   """The captions of ``len(default)`` rows, or the default ones.
 
   Raises:
-    ValueError: for another number of captions, or one that no file could hold.
+    ValueError: for another number of captions, or one that is not valid UTF-8.
   """
   if captions is None:
     return default
@@ -302,11 +302,11 @@ def check_captions(captions: Sequence[str] | None, default: list[str], of: str) 
 
 
 def check_texts(texts: Any, noun: str) -> list[str]:
-  """A list of the texts of a list, an array or an iterator; one string is a list of one.
+  """A list of texts, from a string, a list, an array or an iterator.
 
   Raises:
-    ValueError: if there is none, or for the first that is no text or that no file could hold, such as bytes of a
-      terminal that are no UTF-8.
+    ValueError: if there is none, or for the first that is not a string or not valid UTF-8, such as undecodable bytes of a
+      terminal.
   """
   if isinstance(texts, str):
     texts = [texts]

@@ -1,4 +1,4 @@
-"""What families of continuous latents share: their autoencoder, and the scale of its latents."""
+"""The autoencoder of families of continuous latents, and the scale of its latents."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from jaxspec.families.family import FamilyParts
 
 
 def latent_scale(parts: FamilyParts, default: float) -> float:
-  """What the autoencoder's latents were multiplied by.
+  """The factor on the autoencoder's latents.
 
   Raises:
-    ValueError: for anything but a positive number.
+    ValueError: unless it is a positive number.
   """
   scale = parts.value("latent_scale", default)
   is_number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
@@ -22,7 +22,7 @@ def latent_scale(parts: FamilyParts, default: float) -> float:
 
 
 def check_autoencoder(target: Network, vae: Network, part: str) -> None:
-  """Raises a ValueError for a ``part`` that is no autoencoder, or has other latents than the target."""
+  """Raises a ValueError unless ``part`` is an autoencoder with the target's latents."""
   if vae.family_name != "kl_vae":
     raise ValueError(f"Must have a kl_vae as {part} of {target.path}, {vae.path} holds a {vae.family_name}")
   ours, theirs = target.config.latent_channels, vae.config.latent_channels

@@ -1,9 +1,9 @@
-"""Takes the denoising steps that a decode with ``stop`` left out, for all tokens at once.
+"""Takes the remaining denoising steps of a decode with ``stop``, for all tokens at once.
 
-With `jaxspec.ContinuousSampling.stop`, a causal network of vector tokens ends its chains before their last steps. Its tokens
-are still noisy, later tokens read noisy ones, and drafts of noisy tokens are easier to accept. The clean token has a
-distribution of its own, given the noisy tokens up to it. It takes one pass of the network and ``stop`` steps of its head,
-over all positions together.
+With `jaxspec.ContinuousSampling.stop`, a causal network of continuous tokens ends its chains before their last steps. Its
+tokens are still noisy, later tokens depend on noisy ones, and drafts of noisy tokens are accepted more often. A clean token
+is drawn given the noisy tokens up to it. This takes one pass of the network and ``stop`` steps of its head, over all
+positions at once.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def refine_tokens(
   """Clean tokens ``[B, L, C]`` float32 from noisy ones, in raster order.
 
   Args:
-    head: a causal network that reads a whole row at once (`jaxspec.models.mar.causal_tokens`).
+    head: a causal network that reads a full row (`jaxspec.models.mar.causal_tokens`).
     params: its weights.
-    keys: ``[B]`` row keys of the decode; the stream ``REFINE`` is consumed, which no decode uses.
+    keys: ``[B]`` row keys of the decode; the stream ``REFINE`` is consumed; no decode uses it.
     tokens: ``[B, L, C]`` float32, drawn with ``sampling``.
-    sampling: the settings of the decode; the ``stop`` steps that it left out are taken, the last one without noise.
+    sampling: the settings of the decode; its last ``stop`` steps are taken, the last one without noise.
   Raises:
-    ValueError: if ``sampling.stop`` is 0 or None, so that no step was left out.
+    ValueError: if ``sampling.stop`` is 0 or None, so that no step remains.
   """
   if not sampling.stop:
     raise ValueError(f"Must have chains that stop early (stop of at least 1) to refine, we instead got {sampling.stop}")

@@ -1,4 +1,4 @@
-"""Families of maps: images of classes, drawn scale by scale (VAR)."""
+"""Families of scales: images of classes, drawn from coarse to fine (VAR)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def make_family(target: Network, parts: FamilyParts) -> ScaleFamily:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ScaleFamily(Family):
-  """Images of classes as maps of growing resolution; a token is a map.
+  """Images of classes as scales of growing resolution; a token is a scale.
 
   Attributes:
-    target: the network that draws maps.
-    tokenizer: what maps add up to, of the family ``var_vae``.
-    classes: names of the labels; () where classes are numbers.
+    target: the network that draws scales.
+    tokenizer: sums and decodes scales, of the family ``var_vae``.
+    classes: names of the labels; () for numbers.
   Raises:
     ValueError: for a tokenizer that does not fit the target.
   """
@@ -73,11 +73,12 @@ class ScaleFamily(Family):
     return {"cfg_scale": 2.5, "top_k": 900, "top_p": 0.96}
 
   def matmul_precision(self, dtype: str) -> str:
-    """Products in float32 unless the networks are in bfloat16: a map is accepted by a ratio over all of its places."""
+    """Products in float32 unless the networks are in bfloat16: the acceptance ratio of a scale is a product over its
+    positions."""
     return dtype
 
   def network(self, loaded: Network, name: str) -> Network:
-    """A loaded target or draft with the tokenizer that both share."""
+    """A loaded target or draft with their common tokenizer."""
     fns = ScaleNetwork(loaded.fns, self.tokenizer.fns)
     weights = ScaleWeights(loaded.params, self.tokenizer.params)
     return dataclasses.replace(loaded, fns=fns, params=weights, name=name)
@@ -87,10 +88,10 @@ class ScaleFamily(Family):
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
-    """Images ``[B, S, S, 3]`` uint8 of maps ``[B, N, C]``; of the first maps alone, coarse ones.
+    """Images ``[B, S, S, 3]`` uint8 from scales ``[B, N, C]``; the first scales alone give coarse images.
 
     Args:
-      lengths: ``[B]``, maps that count; all by default.
+      lengths: ``[B]``, valid scales of each row; all by default.
     """
     del condition, sampling
     tokens = jnp.asarray(tokens)

@@ -1,7 +1,7 @@
-"""Texts to the features that LlamaGen's text networks read, by a T5 encoder whose weights are there only while it runs.
+"""Text features for LlamaGen's text networks, by a T5 encoder with weights loaded on demand.
 
-LlamaGen's way: clean the text, cut it to so many tokens, encode it with its padding last, then move the padding to the
-front (`jaxspec.models.conditions.left_pad`). The encoder never sees padding in front.
+As in LlamaGen: clean the text, truncate it to a number of tokens, encode it with padding on the right, then move the padding
+to the left (`jaxspec.models.conditions.left_pad`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ class T5Text:
   """A T5 encoder with its tokenizer.
 
   Args:
-    encoder: of the family ``t5``; without weights they are read from its folder when they are needed, in the dtype that
-      its leaves have.
+    encoder: of the family ``t5``; missing weights are loaded from its folder on demand, in the dtype of its leaves.
   Raises:
     ValueError: for a folder without a tokenizer, or one that does not fit.
   """
@@ -44,12 +43,12 @@ class T5Text:
       )
 
   def encode(self, texts: Sequence[str], max_tokens: int) -> tuple[Caption, list[str]]:
-    """`Caption` of texts, float32 numpy leaves, and warnings about what was cut off.
+    """`Caption` of texts, float32 numpy leaves, and warnings about truncated prompts.
 
     Args:
-      max_tokens: positions ``P``, the end token included.
+      max_tokens: positions ``P``, including the end token.
     Raises:
-      ValueError: if a package that cleans texts is missing, or the weights cannot be read.
+      ValueError: if a package for cleaning is missing, or the weights cannot be read.
     """
     cleaned = [clean_caption(text) for text in texts]
     ids, mask, num_dropped = t5_tokenizer.encode(self._tokenizer, cleaned, max_tokens)
@@ -62,14 +61,14 @@ class T5Text:
     params, parts = self._params(), []
     size = min(_ROWS, len(texts))
     for start in range(0, len(texts), size):
-      rows = np.minimum(np.arange(start, start + size), len(texts) - 1)  # the last batch is filled up with the last text
+      rows = np.minimum(np.arange(start, start + size), len(texts) - 1)  # the last batch is padded with the last text
       caption = _encode(params, ids[rows], mask[rows], apply_fn=self._encoder.fns.apply)
       parts.append(jax.device_get(caption))
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(texts)], *parts)
     return whole, warnings
 
   def release(self) -> None:
-    """Frees the weights that were read from a folder; `encode` reads them again."""
+    """Frees the loaded weights; `encode` loads them again."""
     self._loaded = None
 
   def _params(self) -> Params:

@@ -1,7 +1,7 @@
-"""Features of a text encoder that ran elsewhere or earlier: ``features [B, P, C]`` and a right-padded ``mask [B, P]``.
+"""Precomputed features of a text encoder: ``features [B, P, C]`` and a right-padded ``mask [B, P]``.
 
-They come as arrays, or as a file of two arrays of these names, npz or safetensors. A file that `write_features` wrote also
-has the ``captions [B]``.
+They are given as arrays, or as a file (npz or safetensors) of two arrays with these names. Files of `write_features` also
+have ``captions [B]``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def read_features(source: str | os.PathLike | Mapping[str, np.ndarray], *, prefi
 
   Args:
     source: a file, or a dict with ``features`` and ``mask``.
-    prefix_len: positions ``P`` the model takes.
-    width: channels ``C`` the model takes.
+    prefix_len: positions ``P`` of the model's prompt.
+    width: channels ``C`` of the model's prompt.
   Returns:
     `Caption` with numpy leaves.
   Raises:
@@ -56,7 +56,7 @@ def read_features(source: str | os.PathLike | Mapping[str, np.ndarray], *, prefi
 
 
 def _as_numpy(array: Any) -> np.ndarray:
-  """An array of NumPy, JAX or PyTorch; NumPy takes no bfloat16 of PyTorch, and none that has a gradient or is on a GPU."""
+  """An array of NumPy, JAX or PyTorch; NumPy cannot convert PyTorch's bfloat16, nor tensors with a gradient or on a GPU."""
   if hasattr(array, "detach"):
     array = array.detach().cpu()
     array = array.float() if array.is_floating_point() else array
@@ -64,7 +64,7 @@ def _as_numpy(array: Any) -> np.ndarray:
 
 
 def read_captions(source: str | os.PathLike | Mapping[str, np.ndarray]) -> list[str] | None:
-  """The texts in a file, or in a dict, that `read_features` has read; None where there are none."""
+  """The captions of a source of `read_features`; None if it has none."""
   if isinstance(source, Mapping):
     found = source.get("captions")
   elif Path(source).suffix == ".npz":
@@ -76,7 +76,7 @@ def read_captions(source: str | os.PathLike | Mapping[str, np.ndarray]) -> list[
 
 
 def write_features(path: str | os.PathLike, condition: Caption, captions: Sequence[str]) -> None:
-  """Writes the file (.npz) by which `read_features` makes the same condition, so that its encoder need not run again.
+  """Writes a file (.npz) from which `read_features` makes the same condition without the encoder.
 
   Args:
     condition: left padded, as encoders return it.

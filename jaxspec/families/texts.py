@@ -1,4 +1,4 @@
-"""Families of language models: beginnings of texts, of different lengths, and what continues them up to an end token."""
+"""Families of language models: prompts of different lengths, and their continuations up to an end token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxspec.models.conditions import Prompt
 
 
 def make_family(target: Network, parts: FamilyParts) -> TextFamily:
-  """The family of a language model, which has its ``tokenizer.json`` beside its weights; it has no other parts.
+  """The family of a language model with its ``tokenizer.json`` beside its weights; there are no other parts.
 
   Raises:
     ValueError: if the tokenizer is missing or has more tokens than the network.
@@ -34,7 +34,7 @@ class TextFamily(Family):
 
   Attributes:
     target: the network that draws ids.
-    tokenizer: of the ``tokenizers`` library.
+    tokenizer: a tokenizer of the ``tokenizers`` library.
   """
 
   condition_type = Prompt
@@ -54,7 +54,7 @@ class TextFamily(Family):
 
   @property
   def draft_families(self) -> tuple[str, ...]:
-    """Every family of language models: a draft needs the same tokens, not the same layers."""
+    """Every family of language models: a draft needs the same tokens, not the same architecture."""
     maker = registry.FAMILIES[self.target.family_name].make_family
     return tuple(name for name, spec in registry.FAMILIES.items() if spec.make_family == maker)
 
@@ -75,7 +75,8 @@ class TextFamily(Family):
     return Encoded(language_tokenizer.pad_left(rows), check_captions(captions, prompts, "texts"))
 
   def decode(self, tokens: HostArray, *, lengths=None, condition: Prompt | None = None, sampling=None) -> list[str]:
-    """Texts of ``tokens [B, N]``, the first ``lengths [B]`` of each row; with a condition the whole texts."""
+    """Texts of ``tokens [B, N]``, the first ``lengths [B]`` of each row; with a condition, the texts include their
+    prompts."""
     del sampling
     tokens = np.asarray(tokens)
     lengths = np.full(len(tokens), tokens.shape[1]) if lengths is None else np.asarray(lengths)
@@ -94,10 +95,10 @@ class TextFamily(Family):
         raise ValueError(f"The draft {draft.path} does not fit the target: its tokenizer has other tokens")
 
   def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
-    """Warnings about texts longer than those the network was trained on.
+    """Warnings about texts longer than those of training.
 
     Raises:
-      ValueError: if its learned positions end before the text does.
+      ValueError: if the text is longer than the learned positions.
     """
     longest, prompt_len = getattr(network.config, "max_positions", None), condition.longest
     if longest is None or prompt_len + max_len <= longest:  # a draft need not be a language model

@@ -1,8 +1,7 @@
-"""Families of ids that an image tokenizer turns into pixels: captions, class labels, and features of a text encoder.
+"""Families of discrete image tokens, from captions, class labels or features of a text encoder.
 
-LlamaGen's config says whether a network takes classes (``c2i``) or text (``t2i``). The prompts of text are captions where
-a text encoder and its vocabulary belong to the target, whole sentences where a T5 encoder does, and features that ran
-through an encoder elsewhere where neither does.
+A LlamaGen network takes classes (``c2i``) or text (``t2i``), by its config. Prompts of text are short captions with a small
+text encoder and its vocabulary, any text with a T5 encoder, and precomputed features without an encoder.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ def make_family(target: Network, parts: FamilyParts) -> ImageFamily:
   Args:
     target: loaded checkpoint of the family ``llamagen``.
     parts: ``tokenizer`` (always), for classes ``classes`` (their names; without them classes are numbers), and for captions
-      ``text`` (a T5 encoder with its tokenizer in its folder, or a small text encoder) and, of the small one, ``vocabulary``
-      (a file; by default ``vocabulary.json`` in its folder). Networks of a small world also say what they know: ``things``
-      (nouns, for people) and ``words`` (all of training).
+      ``text`` (a T5 encoder with its tokenizer in its folder, or a small text encoder) and, for the small one,
+      ``vocabulary`` (a file; by default ``vocabulary.json`` in its folder). Networks of a small world also have ``things``
+      (nouns, for display) and ``words`` (all words of training).
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
@@ -55,7 +54,7 @@ def make_family(target: Network, parts: FamilyParts) -> ImageFamily:
   if parts.value("text") is None:
     return FeatureFamily(target, tokenizer)
   if parts.family_name("text") == "t5":
-    # It is far larger than the small encoders: it has the dtype of the target, and no weights until it is used.
+    # Far larger than small encoders, so it has the target's dtype and loads its weights on demand.
     text = parts.network("text", dtype=jnp.dtype(target.config.dtype), weights=False)
     return T5Family(target, tokenizer, text, T5Text(text))
   things, words = (_words(parts, name) for name in ("things", "words"))
@@ -75,10 +74,10 @@ def _words(parts: FamilyParts, name: str) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ImageFamily(Family):
-  """What the three kinds of prompts share.
+  """Common base of the kinds of prompts.
 
   Attributes:
-    target: the network that draws ids.
+    target: the network that draws discrete tokens.
     tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
   """
 
@@ -130,11 +129,11 @@ def _pixels(params, tokens: Array, *, decode_fn: Callable) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class CaptionFamily(ImageFamily):
-  """Images of short texts.
+  """Images from short texts.
 
   Attributes:
     text: the text encoder; ``vocabulary`` its word pieces (`jaxspec.io.text.text_tokenizer`).
-    things: what the networks can draw, for people; empty where nobody listed it.
+    things: nouns that the networks can draw, for display; empty if unknown.
     words: all words of training, normalized; empty for any.
   """
 
@@ -160,10 +159,10 @@ class CaptionFamily(ImageFamily):
       )
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Caption` of texts; too long ones lose their end, with a warning. Words that training did not have are named.
+    """`Caption` of texts; long ones are truncated, with a warning. Warnings also name words that are not in training.
 
     Raises:
-      ValueError: if a prompt has no word.
+      ValueError: if a prompt has no words.
     """
     prompts = check_texts(prompts, "prompt")
     limit = self.text.config.max_tokens
@@ -178,7 +177,7 @@ class CaptionFamily(ImageFamily):
     return Encoded(condition, check_captions(captions, prompts, "prompts"), warnings)
 
   def _unknown(self, prompts: Sequence[str]) -> list[str]:
-    """A warning for each prompt with words that training did not have; the last one also says what is known."""
+    """A warning for each prompt with words that are not in training; the last one also lists ``things``."""
     if not self.words:
       return []
     warnings = []
@@ -193,7 +192,7 @@ class CaptionFamily(ImageFamily):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class T5Family(ImageFamily):
-  """Images of texts that a T5 encoder reads, as the released LlamaGen networks do.
+  """Images from texts with a T5 encoder, as in the released LlamaGen networks.
 
   Attributes:
     text: the T5 encoder; ``encoder`` runs it.
@@ -214,7 +213,7 @@ class T5Family(ImageFamily):
       )
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Caption` of texts; too long ones lose their end, with a warning."""
+    """`Caption` of texts; long ones are truncated, with a warning."""
     prompts = check_texts(prompts, "prompt")
     condition, warnings = self.encoder.encode(prompts, self.target.config.prefix_len)
     return Encoded(condition, check_captions(captions, prompts, "prompts"), warnings)
@@ -225,10 +224,10 @@ class T5Family(ImageFamily):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LabelFamily(ImageFamily):
-  """Images of classes.
+  """Images from classes.
 
   Attributes:
-    classes: names of the labels; () where classes are numbers.
+    classes: names of the labels; () for numbers.
   """
 
   condition_type = ClassLabels
@@ -239,19 +238,19 @@ class LabelFamily(ImageFamily):
     """`ClassLabels` of class names or numbers.
 
     Raises:
-      ValueError: for the first that is no class.
+      ValueError: for the first invalid class.
     """
     return encode_classes(prompts, self.classes, self.target.config.num_classes, captions)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FeatureFamily(ImageFamily):
-  """Images of features that a text encoder (T5) made elsewhere."""
+  """Images from precomputed features of a text encoder (T5)."""
 
   condition_type = Caption
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
-    """`Caption` of a features file, or of a dict of arrays (`jaxspec.families.text_features.read_features`)."""
+    """`Caption` from a file of features, or from a dict of arrays (`jaxspec.families.text_features.read_features`)."""
     config = self.target.config
     if not isinstance(prompts, (str, os.PathLike, Mapping)):
       raise ValueError(

@@ -6,8 +6,8 @@ others are merged into one class with bounds ``max(0, 1 - sum u)`` and ``1 - sum
 the set, or largest minus smallest.
 
 * Largest: water-filling, ``p_i = clip(level, l_i, u_i)`` with the level found by bisection; exact in O(k log 1/eps).
-* Largest, ``generic``: all assignments of coordinates to {lower, upper, free}. The exponential cost is that of this search;
-  the quantity itself does not need it.
+* Largest, ``generic``: all assignments of coordinates to {lower, upper, free}. Only this search has exponential cost, not
+  the quantity itself.
 * Smallest: entropy is concave, so its minimum is at a vertex, where at most one coordinate is strictly inside its interval.
   Up to `MAX_EXACT` tokens it is found exactly by enumeration, else greedily (mass to the largest upper bounds first).
 """
@@ -113,7 +113,7 @@ def _greedy_distribution(lower: Array, upper: Array) -> Array:
 
 
 def _lift(static: Array, batch_axes: int) -> Array:
-  """``static`` with ``batch_axes`` leading axes of length 1."""
+  """The array ``static`` with ``batch_axes`` leading axes of length 1."""
   return static.reshape((1,) * batch_axes + static.shape)
 
 

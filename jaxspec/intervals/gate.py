@@ -1,16 +1,16 @@
 """A gate decides whether the edge accepts a token locally: a threshold on an uncertainty score, fixed or moved online.
 
-A gate is a family of pure functions with a state per row, so that a drafter can roll it back by picking an earlier state.
+A gate is a set of pure functions with a state per row, so that a drafter rolls it back by selecting an earlier state.
 
-`ConformalGate` brings the share of tokens that call the cloud to a requested rate. A token is accepted locally where
-``-log(score) >= beta``. The controller of C-SQS (`jaxspec.codecs.conformal`) moves beta once for every committed token. Its
-error ``called`` is 1 for the token that called the cloud and else 0. On every path
+`ConformalGate` controls the rate of cloud calls per token. A token is accepted locally where ``-log(score) >= beta``. The
+controller of C-SQS (`jaxspec.codecs.conformal`) moves beta once for every committed token. Its error ``called`` is 1 for the
+token that called the cloud and else 0. On every path
 
   mean(called) = rate + (beta_1 - beta_T) / (eta T),
 
-so a threshold that stays bounded holds the rate. Not every rate can be reached. The tokens of a window after its first one
-do not call the cloud, so an exchange that commits A drafts and one more token allows no rate above 1 / (A + 1). Beta then
-grows without limit. The tokens of the ``target_prefix`` are not judged and do not move the gate.
+so the rate is met if the threshold stays bounded. Only the first token of a window calls the cloud, so an exchange that
+commits A drafts and one more token allows no rate above 1 / (A + 1). For a higher rate beta grows without limit. The tokens
+of the ``target_prefix`` do not update the gate.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def rate_params(tau: float, rate: float, *, eta: float = 0.05) -> ConformalParam
 
   Args:
     tau: threshold on the score at the start.
-    rate: cloud calls per token that the gate judges, in [0, 1].
+    rate: cloud calls per token after the ``target_prefix``, in [0, 1].
     eta: step size.
   Raises:
     ValueError: for a threshold or step that is not positive, or a rate outside of [0, 1].

@@ -1,8 +1,8 @@
 """Combines several Inter-Heads on one trunk (CIAR, arXiv 2603.25463).
 
 ``ensemble`` averages all heads. With ``voting`` every head votes for its most probable token. The majority wins; a tie goes
-to the token of larger mean probability. The heads that voted for the winner are then averaged. The paper does not say how
-votes give a distribution or an uncertainty.
+to the token of larger mean probability. The heads that voted for the winner are then averaged. The paper does not define a
+distribution or an uncertainty of votes.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ As printed, Z_i = Z - e^(c_i) loses every digit in float32 once one logit leads 
 ``sinh r_i / (cosh x_i + cosh r_i)``, which does not cancel. Only the most probable token can have a probability above one
 half, so only its Z_i needs a sum of its own.
 
-``l <= softmax(c) <= u`` holds by construction, and ``sum l <= 1 <= sum u`` follows. The set is valid without the scaling
-that the paper adds. The scaling lets u exceed 1 and keeps the width of a certain distribution above 0.02.
+``l <= softmax(c) <= u`` holds by construction, and ``sum l <= 1 <= sum u`` follows. The set is therefore valid without the
+paper's scaling. The scaling lets u exceed 1 and keeps the width of a certain distribution above 0.02.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def inter_fuse(centre: Array, radius: Array) -> Bounds:
   """Bounds ``[..., V]`` of the probability of each token, not scaled (equations 27 and 28).
 
   Args:
-    centre: ``[..., V]`` logits, -inf on ids that are no tokens.
+    centre: ``[..., V]`` logits, -inf on excluded ids.
     radius: ``[..., V]``, at least 0.
   """
   # Computed in float64 only if an input is float64.
@@ -76,7 +76,7 @@ def inter_fuse(centre: Array, radius: Array) -> Bounds:
 
 def _width(odds: Array, radius: Array) -> Array:
   """``sinh r / (cosh x + cosh r)`` with every exponent at most 0."""
-  odds = jnp.clip(odds, -_FAR, _FAR)  # if only one token is not masked, its odds are infinite
+  odds = jnp.clip(odds, -_FAR, _FAR)  # if all but one token are masked, its odds are infinite
   size = jnp.abs(odds)
   largest = jax.lax.stop_gradient(jnp.maximum(size, radius))
   high, low = jnp.exp(size - largest), jnp.exp(-size - largest)

@@ -1,4 +1,4 @@
-"""Scores of the edge's uncertainty about its next token: one interface for CIAR and for the scores it is compared with.
+"""Scores of the edge's uncertainty about its next token: one interface for CIAR's score and its baselines.
 
 A score is a function of the edge network's output at one position and of a key. A token is accepted locally where the score
 is at most a threshold. No score reads the drawn token. All are computed before top-k, top-p and temperature.
@@ -56,8 +56,8 @@ class IntervalScore:
     scaling: ``paper`` as published (see `scaled_bounds`), or ``none``.
     combination: how several heads are combined; with ``voting`` each head of the majority is scored by itself, and the
       score is the mean.
-    radius: of all tokens in place of the learnt ones, as a control: the score then reads the centre alone. None takes the
-      learnt ones.
+    radius: one radius for all tokens instead of the learnt ones, as a control: the score then depends on the centre alone.
+      None takes the learnt ones.
   Raises:
     ValueError: for an unknown scaling or combination, or a radius that is not above 0.
   """
@@ -101,7 +101,7 @@ class Entropy:
 class EntropyLens:
   """Mean entropy in nats over the layers of the edge network (Entropy-Lens, arXiv 2502.16570).
 
-  The distribution of a layer is what final norm and output matrix give for its features; that of the last layer is the
+  A layer's distribution comes from its features through the final norm and the output matrix; that of the last layer is the
   combined distribution of the heads. For an edge network of one layer the score is `Entropy`.
   """
 
@@ -147,7 +147,7 @@ class TemperatureSpread:
   The expectation over the draws is computed exactly, ``1 - mean_k sum_x p(x) p_k(x)``; nothing is drawn.
 
   Attributes:
-    temperatures: those of the perturbed distributions.
+    temperatures: temperatures of the perturbed distributions.
   Raises:
     ValueError: for no temperatures, or one that is not positive.
   """

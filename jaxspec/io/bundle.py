@@ -8,12 +8,12 @@ A bundle is a folder with ``bundle.json`` and one checkpoint folder per network:
      "parts": {"tokenizer": "tokenizer", "text": "text", "vocabulary": "vocabulary.json"},
      "defaults": {"method": "speculative", "draft": "small", "sampling": {"temperature": 0.7}, "options": {"gamma": 3}}}
 
-``parts`` are what the target's family reads (`jaxspec.models.registry.FamilySpec.make_family`): names of folders and
+``parts`` are the inputs of the target's family (`jaxspec.models.registry.FamilySpec.make_family`): names of folders and
 files, or plain values such as ``classes`` and ``latent_scale``. ``sampling`` are fields of `jaxspec.SamplingConfig` or
 another of `jaxspec.sampling`; ``options`` go to every method that declares them.
 
-Read as bundles too: the files of versions before 2, a folder with one converted network, and a folder with several of them
-in ``target``, ``draft``, ``tokenizer``, ``text`` and ``vae``.
+Also valid: files of versions before 2, a folder with one converted network, and a folder with several in ``target``,
+``draft``, ``tokenizer``, ``text`` and ``vae``.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from jaxspec.io.stored_files import check_readable
 BUNDLE_FILE = "bundle.json"
 VERSION = 2
 
-# Of a folder without a file: parts by the names of their folders.
+# Parts of a folder without a file, by the names of their folders.
 _PARTS = ("tokenizer", "text", "vae")
 
-# Of bundles before version 2.
+# Fields of bundles before version 2.
 _VECTOR_KIND = "vector_tokens"
 _FORMER_OPTIONS = {"rho": "target_prefix", "prefill": "target_prefix"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Defaults:
-  """What a bundle's networks were trained for.
+  """Default settings of a bundle, for which its networks were trained.
 
   Attributes:
     method: name of a method; None leaves the choice to the pipeline.
-    draft: name of the draft that goes with it.
+    draft: name of the draft of this method.
     sampling: fields of the family's sampling settings.
-    options: options of methods, each for every method that declares it.
+    options: options of methods; each applies to every method that declares it.
   """
 
   method: str | None = None
@@ -63,10 +63,10 @@ class Bundle:
   """The checked content of a bundle; nothing is loaded.
 
   Attributes:
-    path: the folder; other folders are named relative to it.
+    path: the folder; other folders are relative to it.
     target: folder of the target, None only while a bundle is being made.
     drafts: folders by name, in the order of the file.
-    parts: what the family reads besides.
+    parts: other inputs of the family.
     version: of the file; None for a folder without one.
   """
 
@@ -86,7 +86,7 @@ class Bundle:
     """The folder of the target.
 
     Raises:
-      ValueError: for a bundle that is being made and has none yet.
+      ValueError: for an unfinished bundle without a target.
     """
     if self.target is None:
       raise ValueError(f"Must have a bundle with a target, {self.path} has none yet")
@@ -94,10 +94,10 @@ class Bundle:
 
 
 def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
-  """Reads and checks what describes a bundle.
+  """Reads and checks the description of a bundle.
 
   Args:
-    complete: whether a target is needed; a bundle that is being made may have none yet.
+    complete: whether a target is required; an unfinished bundle may have none.
   Raises:
     ValueError: one line naming the file and what is wrong with it.
   """
@@ -139,12 +139,12 @@ def completed(
   sampling: Mapping[str, Any] | None = None,
   options: Mapping[str, Any] | None = None,
 ) -> Bundle:
-  """A new bundle, or the one that is there with more in it: mappings are merged into its own, what is None stays.
+  """A new bundle, or the existing one with additions: mappings are merged into its own, and None leaves a field unchanged.
 
-  Nothing is written (`write_bundle`), and no folder is looked into.
+  Writes nothing (`write_bundle`) and opens no folder.
 
   Raises:
-    ValueError: if the file that is there is damaged, or a default is none that a method or the sampling settings declare.
+    ValueError: if the existing file is damaged, or a default is declared neither by a method nor by the sampling settings.
   """
   path = Path(path)
   file = path / BUNDLE_FILE
@@ -161,7 +161,7 @@ def completed(
       {**old.defaults.options, **(options or {})},
     ),
   )
-  document = json.loads(json.dumps(_document(bundle)))  # as it will be read: lists, no tuples
+  document = json.loads(json.dumps(_document(bundle)))  # normalised as after reading: lists, no tuples
   try:
     bundle = _parse(path, document, VERSION, complete=False)
     _check_defaults(bundle)
@@ -171,12 +171,12 @@ def completed(
 
 
 def write_bundle(path: str | os.PathLike, **fields: Any) -> Bundle:
-  """Writes ``bundle.json``, or completes the one that is there; ``fields`` and errors are those of `completed`.
+  """Writes ``bundle.json``, or completes the existing one; ``fields`` and errors are those of `completed`.
 
-  A file of an older version is rewritten. Stopping never leaves half a file.
+  A file of an older version is rewritten. The write is atomic.
 
   Returns:
-    The bundle as it is now.
+    The new bundle.
   """
   bundle = completed(path, **fields)
   bundle.path.mkdir(parents=True, exist_ok=True)
@@ -238,7 +238,7 @@ def _parse(path: Path, document: dict[str, Any], version: int, complete: bool) -
 
 
 def _check_defaults(bundle: Bundle) -> None:
-  """Compares defaults with what methods and sampling settings declare."""
+  """Compares defaults with the declarations of methods and sampling settings."""
   from jaxspec.core.options import options_of
   from jaxspec.methods import METHODS
   from jaxspec.sampling import SAMPLING_TYPES
@@ -271,7 +271,7 @@ def _check_value(option, value: Any) -> None:
 
 
 def _of_version_1(document: dict[str, Any], complete: bool) -> dict[str, Any]:
-  """A document of version 2 from one of the two earlier kinds: flat defaults, and parts beside the target."""
+  """Converts one of the two earlier kinds to a document of version 2: flat defaults, and parts beside the target."""
   from jaxspec.core.options import options_of
   from jaxspec.methods import METHODS
   from jaxspec.sampling import ContinuousSampling, SamplingConfig
@@ -289,7 +289,7 @@ def _of_version_1(document: dict[str, Any], complete: bool) -> dict[str, Any]:
   parts = {name: document[name] for name in names if name in document}
   if not is_vectors:
     parts["vocabulary"] = "vocabulary.json"
-  # Names that nothing declares were ignored, and None stood for a setting that was not made.
+  # Undeclared names were ignored, and None was a missing setting.
   flat = {_FORMER_OPTIONS.get(name, name): value for name, value in document["defaults"].items() if value is not None}
   of_sampling = options_of(ContinuousSampling if is_vectors else SamplingConfig)
   of_methods = {name for method in METHODS.values() for name in options_of(method)}

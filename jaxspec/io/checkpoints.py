@@ -1,9 +1,9 @@
 """Checkpoints of one network: a folder with ``config.json`` and ``params.safetensors``.
 
 ``config.json`` holds ``family``, ``config`` (the fields of the family's frozen config), ``meta`` (provenance, licence,
-figures), and ``sha256`` of the weights, by which a network is known where its weights are not. Leaves of the parameter tree
-are stored under their path joined by dots. A folder is written beside its destination and then renamed, so an interrupted
-write never leaves half a checkpoint.
+figures), and ``sha256`` of the weights, which identifies a network without its weights. Leaves of the parameter tree are
+stored under their path joined by dots. A folder is written beside its destination and then renamed, so that writes are
+atomic.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ def save(
   write_more: Callable[[Path], None] | None = None,
   on_write: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-  """Writes a checkpoint folder, replacing one that is there.
+  """Writes a checkpoint folder, replacing an existing one.
 
   Args:
     config: the family's frozen config.
-    params: parameter tree; leaves are written one after another, so they may be read when they are asked for their array.
+    params: parameter tree; leaves are converted to arrays and written one after another, so lazy leaves are possible.
     meta: provenance, licence and figures; must be JSON.
     dtype: optional storage dtype of the floating leaves, e.g. ``jnp.bfloat16``.
-    write_more: writes what else belongs into the folder that it gets. If it fails, nothing is left.
+    write_more: writes further files into the given folder. If it fails, nothing is written.
     on_write: as for `jaxspec.io.tensor_files.write`.
   Raises:
     ValueError: if the destination exists and is no checkpoint, or cannot be written.
   """
   check_destination(path)
-  path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
+  path = Path(os.path.realpath(path))  # the target of a link is replaced, not the link
   flat = flatten(params)
   if dtype is not None:
     flat = {k: v.astype(dtype) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in flat.items()}
@@ -108,19 +108,19 @@ def save(
   finally:
     if work is not None:
       shutil.rmtree(work, ignore_errors=True)
-    for folder in made:  # those that hold nothing after all
+    for folder in made:  # removed if empty
       with contextlib.suppress(OSError):
         folder.rmdir()
 
 
 def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
-  """Checks that nothing is lost where a checkpoint is written.
+  """Checks that writing a checkpoint deletes nothing else.
 
   Args:
-    path: where it will be; what is there is replaced.
-    sources: files and folders that it is made of.
+    path: destination, which is replaced.
+    sources: its source files and folders.
   Raises:
-    ValueError: if there is anything but a checkpoint, or a source is inside.
+    ValueError: if the destination is not a checkpoint, or contains a source.
   """
   path = Path(path)
   try:
@@ -150,7 +150,7 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   """The checked content of ``config.json``.
 
   Raises:
-    ValueError: one line that names the file and what is wrong with it.
+    ValueError: one line with the file and the error.
   """
   path = Path(path)
   file = path / CONFIG_FILE
@@ -175,9 +175,9 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def digest(path: str | os.PathLike) -> bytes:
-  """The name of a network: SHA-256 of its family, its config and its weights as they are stored.
+  """Identifier of a network: SHA-256 of its family, its config and its stored weights.
 
-  The weights are read in pieces. Where they are not there, ``config.json`` says what they were.
+  The weights are read in pieces. Without them, their hash comes from ``config.json``.
 
   Raises:
     ValueError: for a damaged checkpoint, or without both.
@@ -200,18 +200,18 @@ def _sha256(file: Path) -> str:
 def load(
   path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True, mesh: Mesh | None = None, divide: bool = True
 ) -> Network:
-  """The network of a checkpoint folder, named after it; every leaf is checked against the shapes that the config implies.
+  """Reads a checkpoint folder as a network of the same name, and checks every leaf against the shapes of the config.
 
   Args:
     dtype: compute dtype of floating leaves (float32 on CPU; bfloat16 halves the bytes on GPU and TPU). It also
       replaces the config's ``dtype`` field where the family has one.
-    weights: False reads the config alone. Parameters are then `jax.ShapeDtypeStruct`: all that is built of a network can be
-      built of them, and nothing can be computed.
-    mesh: devices that get the parameters (`jaxspec.core.mesh`), each its part of every leaf, read by itself.
-    divide: whether the network is divided over the axis ``model`` of the mesh; False copies it to all devices.
+    weights: False reads the config alone. Parameters are then `jax.ShapeDtypeStruct`, from which everything can be built and
+      nothing computed.
+    mesh: devices of the parameters (`jaxspec.core.mesh`); each reads its own part of every leaf.
+    divide: whether the network is divided over the axis ``model`` of the mesh; False replicates it on all devices.
   Raises:
-    ValueError: one line naming the file and the missing, unknown and misshapen leaves, a dozen of each at most, or what
-      the mesh does not divide.
+    ValueError: one line with the file and at most a dozen each of missing, unknown and misshapen leaves, or the dimension
+      that the mesh does not divide.
   """
   path = Path(path)
   document = read_config(path)
@@ -229,7 +229,7 @@ def load(
   try:
     template = flatten(jax.eval_shape(lambda: fns.init(jax.random.key(0))))
   except (TypeError, ArithmeticError, LookupError, AttributeError) as error:
-    # A damaged file can hold any JSON where a number belongs.
+    # A damaged file can hold any JSON in place of a number.
     reason = " ".join(f"{type(error).__name__} {error}".split())[:160]
     raise ValueError(f"{path / CONFIG_FILE}: must have a config that makes a {document['family']} ({reason})") from error
   made = lambda flat: Network(fns, unflatten(flat), config, document["meta"], path.name, document["family"], path)
@@ -260,15 +260,15 @@ def load(
 
 
 def _on_device(array: np.ndarray, dtype) -> jax.Array:
-  """The array in a dtype, when it is there: all of them in the dtype of the file need not fit into the memory.
+  """The array on the device in a dtype, finished before the next: all arrays in the dtype of the file may exceed the memory.
 
-  The host converts, because every shape would be a program to compile on the device.
+  The conversion runs on the host, because on the device every shape would compile a program.
   """
   return jax.block_until_ready(jax.device_put(array.astype(dtype, copy=False)))
 
 
 def _stored_in(name: str, fused: dict[str, dict[str, slice]]) -> tuple[str, slice]:
-  """The name under which a file holds a leaf, and the rows of it that are the leaf."""
+  """The stored name of a leaf, and its rows in that array."""
   for matrix, parts in fused.items():
     for part, rows in parts.items():
       if f".{part}." in name:
@@ -293,7 +293,7 @@ def _check_leaves(file: Path, archive, template: dict[str, Any], stored: dict[st
 
 
 def _read_divided(archive, name: str, rows: slice, shape: tuple[int, ...], dtype, sharding: NamedSharding) -> jax.Array:
-  """A leaf whose parts are read one by one, each for the devices that keep it."""
+  """A divided leaf: every part is read once, for its devices."""
   offset, view, parts = rows.start or 0, archive.get_slice(name), {}
 
   def read(index: tuple[slice, ...] | None) -> np.ndarray:
@@ -301,7 +301,7 @@ def _read_divided(archive, name: str, rows: slice, shape: tuple[int, ...], dtype
       return archive.get_tensor(name).astype(dtype)
     start, stop, _ = index[0].indices(shape[0])
     key = (slice(start + offset, stop + offset), *(slice(*one.indices(size)[:2]) for one, size in zip(index[1:], shape[1:])))
-    if str(key) not in parts:  # devices that keep copies share them
+    if str(key) not in parts:  # replicas share one read
       parts[str(key)] = view[key].astype(dtype)
     return parts[str(key)]
 

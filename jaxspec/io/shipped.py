@@ -8,17 +8,17 @@ from pathlib import Path
 DEFAULT = "scenes"
 BUNDLES = (DEFAULT, "digits32-causal", "digits32-mar", "digits32-var", "digits32-dit", "wordnet")
 
-# Where no networks are named: the bundle of each kind of prompt, and of methods that need other networks than these.
+# Default bundles by kind of prompt, and of methods that need other networks.
 _OF_PROMPTS = {"class": "digits32-causal", "text": "wordnet"}
 _OF_METHODS: dict[tuple[str, str | None], str] = {
-  ("class", "parallel"): "digits32-mar",  # several tokens at a time need a masked network
+  ("class", "parallel"): "digits32-mar",  # needs a masked network
   ("class", "scale-speculative"): "digits32-var",
   ("class", "scale-ciar"): "digits32-var",
   ("class", "step-speculative"): "digits32-dit",
   ("class", "step-ciar"): "digits32-dit",
 }
 
-# Names the folder of the default bundle, in place of the shipped one.
+# Environment variable with the folder of the default bundle.
 VARIABLE = "JAXSPEC_CHECKPOINT"
 
 
@@ -30,10 +30,10 @@ def shipped(name: str) -> Path:
 
 
 def named(path: str | os.PathLike) -> Path:
-  """The folder itself, or the shipped one of that name where there is no such folder.
+  """The folder, or the shipped bundle of that name if there is no such folder.
 
   Raises:
-    ValueError: for what is no path.
+    ValueError: if it is not a path.
   """
   if not isinstance(path, (str, os.PathLike)):
     raise ValueError(f"Must have the path of a folder, or the name of a shipped bundle, we instead got {path!r}")
@@ -48,10 +48,10 @@ def default_bundle() -> Path:
 
 
 def bundle_for(kind: str, method: str | None = None) -> str | None:
-  """Name of the bundle that draws from a kind of prompt where no networks are named.
+  """Name of the default bundle for a kind of prompt.
 
   Args:
-    kind: ``class`` or ``text``; of all other kinds the default bundle draws.
+    kind: ``class`` or ``text``; all other kinds take the default bundle.
     method: name of the method, None for the bundle's own.
   Returns:
     One of `BUNDLES`; None is the default bundle.

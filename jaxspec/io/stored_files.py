@@ -1,4 +1,4 @@
-"""Files of networks before they are read: one that cannot be opened or was never fetched is said to be that, not damaged."""
+"""Checks of network files before reading: unreadable and unfetched files get their own errors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 def check_readable(path: str | os.PathLike) -> None:
   """Checks that a file can be opened and holds its content, not a pointer to it.
 
-  Git leaves such a pointer, a text of three lines, where a repository was cloned without Git LFS.
+  A clone without Git LFS has such a pointer, a text of three lines.
 
   Raises:
-    ValueError: one line naming the file and what to do.
+    ValueError: one line with the file and the remedy.
   """
   try:
     with open(path, "rb") as file:

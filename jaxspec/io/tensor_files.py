@@ -1,7 +1,7 @@
 """Writes safetensors files one array at a time, so that a network larger than the memory can be written.
 
-The format is eight bytes with the length of the header, a JSON header with dtype, shape and place of every array, and the
-arrays one after another (https://github.com/huggingface/safetensors).
+The format is eight bytes with the length of the header, a JSON header with dtype, shape and offsets of every array, and the
+arrays in sequence (https://github.com/huggingface/safetensors).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def write(
 
   Args:
     path: destination; overwritten.
-    arrays: anything with ``shape`` and ``dtype`` that ``numpy.asarray`` takes. It is asked for its numbers once, when its
-      turn comes, and not kept.
-    on_write: told before the first array and after every one how many are written, and how many there are.
+    arrays: anything with ``shape`` and ``dtype`` that ``numpy.asarray`` takes. Each is converted once, just before it is
+      written, and then released.
+    on_write: called before the first array and after every array, with the numbers of written and of all arrays.
   Raises:
-    ValueError: for a dtype that the format does not know.
+    ValueError: for a dtype that the format does not have.
     OSError: if the file cannot be written.
   """
-  # Wide numbers first: then all of them are aligned.
+  # Wide dtypes first, so that all arrays are aligned.
   order = sorted(arrays, key=lambda name: (-np.dtype(arrays[name].dtype).itemsize, name))
   header, end = {}, 0
   for name in order:
@@ -60,7 +60,7 @@ def _bytes(array: Any) -> memoryview:
 
 
 def listed(problems: Iterable[str], most: int = 12) -> str:
-  """Problems of tensors as one line: the first so many missing, unknown and other ones, and how many more there are."""
+  """Problems of tensors as one line: the first missing, unknown and other ones, and the number of the rest."""
   kinds: dict[str, list[str]] = {}
   for problem in sorted(problems):
     word = problem.partition(" ")[0]

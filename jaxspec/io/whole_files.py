@@ -1,4 +1,4 @@
-"""Files that are complete or not there, through links, to pipes and to stdout too."""
+"""Atomic writes of files, through links, and to pipes and stdout."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _STDOUTS = {STDOUT, *map(Path, ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"))}
 
 
 def is_stdout(path: Path | None) -> bool:
-  """Whether a name is one of stdout."""
+  """Whether a path is a name of stdout."""
   return path in _STDOUTS
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-  """Calls ``write`` with a temporary name and moves what it wrote: the file is complete or not there.
+  """Calls ``write`` with a temporary name and renames the file: it is complete or absent.
 
-  Links are followed, and a file that is there keeps its mode. To ``-``, a pipe or a device the content is copied.
+  Links are followed, and an existing file keeps its mode. For ``-``, a pipe or a device the content is copied.
   """
   try:
     if is_stdout(path) or is_stream(path):
@@ -31,7 +31,7 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
         _copy(work.read_bytes(), path)
       return
     target = destination(path)
-    # A name may already be as long as names can be.
+    # A name may already have the maximal length.
     work = target.with_name(f".{target.stem[:32]}.{os.getpid()}{target.suffix}")
     try:
       write(work)
@@ -41,13 +41,13 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
     finally:
       work.unlink(missing_ok=True)
   except BrokenPipeError:
-    raise  # the reader has seen enough
+    raise  # the reader closed the pipe
   except OSError as error:
     raise ValueError(f"Cannot write {path}: {error.strerror or error}") from error
 
 
 def destination(path: Path) -> Path:
-  """The file that a name leads to; `STDOUT` for every name of it."""
+  """The file of a name after links; `STDOUT` for every name of stdout."""
   return STDOUT if is_stdout(path) else Path(os.path.realpath(path))
 
 

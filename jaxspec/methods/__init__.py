@@ -125,11 +125,11 @@ def register(method: type[AnyMethod]) -> type[AnyMethod]:
   return method
 
 
-def get_method(name: str) -> type[Method]:
+def get_method(name: object) -> type[Method]:
   """The method of a name.
 
   Raises:
-    ValueError: for an unknown one.
+    ValueError: for an unknown name.
   """
   if not isinstance(name, str) or name not in METHODS:
     hint = suggestion(str(name), METHODS) or ": jaxspec methods lists them"
@@ -138,10 +138,10 @@ def get_method(name: str) -> type[Method]:
 
 
 def make_method(name: str, **options: Any) -> Method:
-  """A method from its name and options; ``draft`` is one for methods with a draft network.
+  """A method from its name and options; ``draft`` is an option of methods with a draft network.
 
   Raises:
-    ValueError: for an unknown method, an option that it does not have, or a value out of range.
+    ValueError: for an unknown method or option, or a value out of range.
   """
   cls = get_method(name)
   known = [field.name for field in dataclasses.fields(cls)]

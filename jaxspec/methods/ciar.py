@@ -32,7 +32,7 @@ from jaxspec.verifiers.ciar_target import CiarVerifier
 
 VERIFY = ("exact", "lantern", "greedy")
 DRAWS = ("auto", "sparse", "dense")
-# Distributions as they are sent: the likeliest tokens, in parts of a thousand.
+# Quantization of sent distributions: the likeliest tokens, with denominator 1000.
 DISTRIBUTION_SUPPORT, DISTRIBUTION_PARTS = 32, 1000
 DEFAULT_RATE = 0.3
 CALIBRATED_SCORE = "interval"
@@ -46,12 +46,12 @@ class Ciar(Neighbours, DraftingMethod):
   accepted locally and follows the edge's distribution. The first token above it begins a window of up to ``gamma`` drafts.
   The cloud verifies the window and adds one token of its own.
 
-  The threshold is ``tau``. With ``cloud_rate`` it adapts online to that rate of cloud calls per token. With neither it is
-  the calibrated one of the draft network (``jaxspec calibrate``) for a rate of 0.3.
+  The threshold is ``tau``. With ``cloud_rate`` it adapts online to that rate of cloud calls per token. By default it is the
+  draft network's calibrated threshold (``jaxspec calibrate``) for a rate of 0.3.
 
   The paper does not name the rule that judges a window. ``exact`` is lossless for the window, ``lantern`` is LANTERN++,
-  ``greedy`` accepts a draft that is the cloud's arg-max and needs ids only. Rules to be compared should judge drafts of
-  the same distribution: ``draw`` fixes it.
+  ``greedy`` accepts a draft that is the cloud's arg-max and needs no proposal. For a comparison of rules, ``draw`` fixes the
+  distribution of the drafts.
   """
 
   gamma: int = option(4, "Most drafts of an exchange.", ge=1)
@@ -91,7 +91,7 @@ class Ciar(Neighbours, DraftingMethod):
     make_score(self.score, self.combination or "ensemble")
 
   def drafts_per_round(self) -> int:
-    """The longest run of local tokens and a window."""
+    """The longest run of local tokens, plus a window."""
     return self.max_run + self.gamma
 
   def longest_path(self) -> int:
@@ -99,7 +99,7 @@ class Ciar(Neighbours, DraftingMethod):
     return self.gamma
 
   def expected(self, acceptance: float, num_tokens: int) -> Expected:
-    """A call of the cloud for every ``1 / cloud_rate`` tokens (`DEFAULT_RATE`), most of which the edge accepts locally.
+    """One cloud call per ``1 / cloud_rate`` tokens (`DEFAULT_RATE`), most of which the edge accepts locally.
 
     The edge takes a pass for each local token and for each draft of the window. A negative ``tau`` accepts none locally.
     """
@@ -118,15 +118,15 @@ class Ciar(Neighbours, DraftingMethod):
     return self.verify == "exact" if self.draw == "auto" else self.draw == "sparse"
 
   def codec(self, vocab_size: int) -> SparseCodec | None:
-    """How the edge quantizes (and a link sends) the distributions of a window; None: from whole distributions."""
+    """Quantization of the distributions of a window, for drawing and sending; None: full distributions."""
     return distribution_codec(vocab_size) if self.draws_sparse else None
 
   def resolved(self, context: BuildContext) -> Self:
-    """See `Method.resolved`; fills in what ``draw`` stands for."""
+    """See `Method.resolved`; resolves ``draw``."""
     return dataclasses.replace(self, draw="sparse" if self.draws_sparse else "dense")
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
-    """The rule that judges windows, and the arrays that it reads."""
+    """The rule for windows, and its arrays."""
     if self.verify == "greedy":
       return greedy, ()
     if self.verify == "exact":
@@ -138,8 +138,8 @@ class Ciar(Neighbours, DraftingMethod):
     """The gate and its traced parameters.
 
     Args:
-      calibration: what ``jaxspec calibrate`` wrote about the draft network.
-      prefix: the share of tokens that the target draws alone, ``target_prefix`` in whole tokens.
+      calibration: output of ``jaxspec calibrate`` for the draft network.
+      prefix: share of tokens that the target draws alone: ``target_prefix`` rounded to whole tokens.
     Raises:
       ValueError: without a threshold, a rate and a calibration for this score.
     """
@@ -151,7 +151,7 @@ class Ciar(Neighbours, DraftingMethod):
     try:
       start = calibrated_tau(calibration, self.cloud_rate, self.target_prefix)
     except ValueError:
-      start = 1e-2  # anywhere: a short row ends before the controller has found the level
+      start = 1e-2  # arbitrary: a short row ends before the controller has converged
     return conformal_gate, rate_params(start, judged_rate(self.cloud_rate, prefix))
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
@@ -180,13 +180,13 @@ class Ciar(Neighbours, DraftingMethod):
     return Parts(SpecParams(params, cloud_side._replace(rule=tables)), drafter, verifier, target_prefix=prefix)
 
   def _draw(self, vocab_size: int) -> tuple[WindowDraw, PyTree]:
-    """How tokens of a window are drawn, and the traced settings of that."""
+    """The draw of tokens of a window, and its traced settings."""
     if (codec := self.codec(vocab_size)) is None:
       return DenseDraw(), ()
     return SparseDraw(codec), TopKParams(jnp.int32(codec.max_support))
 
   def _features(self, draft: Network, side: ModelParams) -> tuple[IntervalFeaturesFns | None, PyTree]:
-    """The interval features of the draft network, if some are to be injected and it has them."""
+    """The interval features of the draft network, if any are injected and available."""
     config = getattr(draft.config, "features", None)
     if self.inject == "none" or not isinstance(config, IntervalFeaturesConfig):
       return None, ()
@@ -198,25 +198,24 @@ class Ciar(Neighbours, DraftingMethod):
 
 
 def distribution_codec(vocab_size: int) -> SparseCodec:
-  """How the edge sends the distributions of a window to the rule ``exact``."""
+  """Codec of the distributions of a window for the rule ``exact``."""
   return topk_lattice(vocab_size, min(DISTRIBUTION_SUPPORT, vocab_size), ell=DISTRIBUTION_PARTS, coding="rice")
 
 
 def judged_rate(rate: float, prefix: float) -> float:
-  """Cloud calls per token that the gate judges, of a rate over all tokens; those of the prefix are not judged."""
+  """Cloud calls per token after the prefix, from a rate over all tokens."""
   return (rate - prefix) / (1 - prefix) if prefix < 1 else rate
 
 
 def calibrated_tau(calibration: dict[str, Any] | None, rate: float, prefix: float = 0.0) -> float:
   """The threshold of a rate of cloud calls, between calibrated ones by interpolation in log tau.
 
-  With a longer prefix than that of the calibration, rates are those of the tokens that the gate judges. With a shorter one
-  they are left as they are, which is nearer: the first tokens of an image ask more often than others, though not always.
-  Calibrate with the prefix that is used where a rate has to hold. Rates beyond the calibrated ones get the threshold of the
-  nearest.
+  If the prefix is longer than in the calibration, rates are converted to the tokens after the prefix. If it is shorter they
+  are used unchanged, which is closer, because the first tokens of an image often cause more calls. For an accurate rate,
+  calibrate with the same prefix. A rate outside the calibrated range gets the threshold of its end.
 
   Args:
-    calibration: what ``jaxspec calibrate`` wrote: ``{"thresholds": [{"rate": .., "tau": ..}, ...], "target_prefix": ..}``.
+    calibration: output of ``jaxspec calibrate``: ``{"thresholds": [{"rate": .., "tau": ..}, ...], "target_prefix": ..}``.
     prefix: ``target_prefix`` of the decode.
   Raises:
     ValueError: without calibration, or if it is damaged.
@@ -243,10 +242,10 @@ def calibrated_tau(calibration: dict[str, Any] | None, rate: float, prefix: floa
 
 
 def pass_widths(window: int) -> tuple[int, ...]:
-  """One token, and powers of two from the first that holds a window (4 at least, which costs hardly more than 2) to 32.
+  """Widths of passes: one, and powers of two from the smallest that holds a window (at least 4, about the cost of 2) to 32.
 
-  Wide passes read a backlog in one, at less time per token than several narrow ones. They are not wider than 32, or than the
-  window needs, because the cloud's cache has room for one of them after every row.
+  A wide pass reads pending tokens in less time than several narrow ones. The limit is 32, or the width of a window, because
+  the cloud's cache has room for one such pass after every row.
   """
   first = max(4, 1 << window.bit_length())
   return (1, *(first << power for power in range(4) if power == 0 or first << power <= 32))

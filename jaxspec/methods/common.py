@@ -1,4 +1,4 @@
-"""Pieces that several methods share: the target's side, relaxed rules by neighbouring codes, and common refusals."""
+"""Shared parts of methods: the target's side, relaxed rules by neighbouring codes, and common checks."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def of_scales(method: Method, context: BuildContext) -> ScaleSampling:
   """The sampling settings of a method for scales.
 
   Raises:
-    ValueError: if the settings are those of other tokens, or something is asked for that maps do not have.
+    ValueError: if the settings are those of other tokens, or an option is not available for scales.
   """
   settings = _settings(method, context, ScaleSampling)
-  refuse_audit(method, context, "whose maps have no one table of probabilities")
+  refuse_audit(method, context, "whose scales have no single table of probabilities")
   return settings
 
 
@@ -55,10 +55,10 @@ def of_denoising(method: Method, context: BuildContext) -> DenoisingSampling:
   """The sampling settings of a method for denoising steps.
 
   Raises:
-    ValueError: if the settings are those of other tokens, or something is asked for that states do not have.
+    ValueError: if the settings are those of other tokens, or an option is not available for denoising steps.
   """
   settings = _settings(method, context, DenoisingSampling)
-  refuse_audit(method, context, "whose states have no table of probabilities")
+  refuse_audit(method, context, "whose denoising steps have no table of probabilities")
   return settings
 
 
@@ -75,9 +75,9 @@ def target_side(
   """The target's parameters, and the verifier that scores a whole draft in one pass.
 
   Args:
-    rule: the acceptance rule, and ``tables`` the arrays that it reads; it is audited if the context says so.
-    features: what a guided target returns as features, see `jaxspec.models.guidance.guided`.
-    feedback_fn: what the drafter gets back, see `jaxspec.TargetVerifier`.
+    rule: the acceptance rule, and ``tables`` its arrays; the context decides whether it is audited.
+    features: features of a guided target, see `jaxspec.models.guidance.guided`.
+    feedback_fn: feedback to the drafter, see `jaxspec.TargetVerifier`.
     widths: inputs of narrower passes, see `jaxspec.TargetVerifier`.
   """
   sampling: SamplingConfig = context.sampling
@@ -88,7 +88,7 @@ def target_side(
 
 
 def draft_side(method: Method, draft: Network | None, context: BuildContext) -> tuple[ModelFns, ModelParams]:
-  """The draft network's functions and parameters, guided as the target unless it learned guided targets.
+  """The draft network's functions and parameters, guided like the target unless it was trained on guided targets.
 
   Raises:
     ValueError: without a draft network.
@@ -97,7 +97,7 @@ def draft_side(method: Method, draft: Network | None, context: BuildContext) -> 
 
 
 def refuse_audit(method: Method, context: BuildContext, why: str) -> None:
-  """Raises a ValueError for a requested audit, which ``why`` makes impossible."""
+  """Raises a ValueError if an audit is requested; ``why`` says why it is impossible."""
   if context.audit:
     raise ValueError(f"Must have no audit with method {method.name}, {why}, we instead got one")
 
@@ -115,7 +115,7 @@ def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False)
   """Raises a ValueError if a chain of ``length`` drafts (the option ``name``) does not fit into a row of ``num_tokens``.
 
   Args:
-    whole: whether a chain may be as long as the row.
+    whole: whether a chain may have the length of the row.
   """
   if length > num_tokens or (length == num_tokens and not whole):
     bound = "of at most" if whole else "below"
@@ -123,12 +123,12 @@ def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False)
 
 
 def prefix_tokens(share: float, num_tokens: int) -> int:
-  """Leading tokens of a row of which ``share`` are the target's alone, rounded up."""
+  """Number of leading tokens that the target draws alone: ``share`` of a row, rounded up."""
   return math.ceil(share * num_tokens - 1e-9)
 
 
 def threshold_of(method: Any) -> Array:
-  """The ``tau`` of a method whose edges have no calibrated thresholds; ``[]`` float32.
+  """The required ``tau`` of a method without calibrated thresholds; ``[]`` float32.
 
   Raises:
     ValueError: without one.
@@ -145,13 +145,13 @@ class Neighbours:
   """The options of LANTERN++: a draft borrows the probability of its nearest codes, up to a factor."""
 
   num_neighbours: int = option(10, "Nearest codes that lend their probability (k of LANTERN++).", ge=1)
-  factor: float = option(2.0, "Most that an acceptance ratio is raised by.", ge=1, le=LARGEST)
+  factor: float = option(2.0, "Largest factor on an acceptance ratio.", ge=1, le=LARGEST)
 
   def lantern(self: Any, context: BuildContext) -> tuple[LanternRule, Array]:
-    """The rule and the table of nearest codes that it reads.
+    """The rule and its table of nearest codes.
 
     Raises:
-      ValueError: without a codebook, or if it has no so many codes.
+      ValueError: without a codebook, or if it has too few codes.
     """
     table = neighbour_table(code_vectors(self, context), self.num_neighbours, normalise=context.space.unit_codes)
     return lantern_plus_plus(self.num_neighbours, self.factor), table

@@ -16,7 +16,7 @@ from jaxspec.rules.path_ratio import SIGMAS, PathRatio
 from jaxspec.sampling import head_fns
 from jaxspec.verifiers.token_target import TokenVerifier
 
-# Of the published rule; the exact rule has none of these.
+# Options of the published rule; the exact rule has none of these.
 _PUBLISHED = {"align": True, "inner_temperature": 1.0, "sigma": "paper"}
 
 
@@ -25,16 +25,17 @@ class Cspd(DraftingMethod):
   """Continuous speculative decoding (MAR and causal networks with a diffusion head).
 
   A draft network draws ``gamma`` tokens; the target runs its own chains after every prefix on the same noise (``align``)
-  and accepts a draft by the ratio of the two last Gaussians, times the product Sigma of all other steps. The published
-  rule is lossy: Sigma biases it, and chains that end in a mean have no density there. The released code inverts Sigma
+  and accepts a draft by the ratio of the two last Gaussians, times the product Sigma of all other steps. The published rule
+  is lossy: Sigma biases it, and the last step of chains that end in a mean has no density. The released code inverts Sigma
   (``sigma="released"``) and widens the test by 42 (``inner_temperature``).
 
-  ``exact=True`` takes another rule, which couples the last steps of the two chains (`jaxspec.rules.path_coupling`): the
+  ``exact=True`` selects another rule, which couples the last steps of the two chains (`jaxspec.rules.path_coupling`): the
   output then follows the target's distribution for every draft. It needs chains that end with noise
   (``ContinuousSampling.stop``).
   """
 
-  exact: bool = option(False, "Keep the target's distribution exactly.")
+  # A class variable of other methods: here it is a setting, which `is_exact` reads.
+  exact: bool = option(False, "Keep the target's distribution exactly.")  # pyright: ignore[reportIncompatibleVariableOverride]
   gamma: int = option(8, "Tokens drafted per round.", ge=1)
   align: bool = option(True, "Run draft and target on the same noise (the published rule).")
   inner_temperature: float = option(1.0, "Widening of the published test; the released code has 42.", gt=0)
@@ -76,7 +77,7 @@ class Cspd(DraftingMethod):
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
     sampling = of_continuous(self, context)
-    refuse_audit(self, context, "whose vectors have no table of probabilities")
+    refuse_audit(self, context, "whose continuous tokens have no table of probabilities")
     if self.exact and sampling.stop is None:
       raise ValueError("Must have stop with exact, whose rule needs chains that end with noise, we instead got none")
     draft = need(draft, "a draft network", self.name)
@@ -92,5 +93,5 @@ class Cspd(DraftingMethod):
 
 
 def leading_tokens(share: float, num_tokens: int) -> int:
-  """Tokens that the target draws alone, the nearest number to a share (arXiv 2411.11925, section 4.3: 0, 5 and 15 %)."""
+  """Number of tokens that the target draws alone, rounded from a share (arXiv 2411.11925, section 4.3: 0, 5 and 15 %)."""
   return round(share * num_tokens)

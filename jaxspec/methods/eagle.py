@@ -22,12 +22,12 @@ FAMILY = "eagle"
 
 
 class _Continues:
-  """What all EAGLE methods share: a head that borrows the target's tables and reads its features."""
+  """Base of all EAGLE methods: a head that borrows the target's tables and reads its features."""
 
   draft_family: ClassVar[str | None] = FAMILY
 
   def build(self: Any, target: Network, draft: Network | None, context: BuildContext) -> Parts:
-    """See `Method.build`; ``draft`` has its own parameters only, the target's tables are attached here."""
+    """See `Method.build`; ``draft`` has only its own parameters, and the target's tables are attached here."""
     sampling = of_ids(self, context)
     head = need(draft, "a draft network", self.name)
     tables = borrowed(target.config, target.params)
@@ -43,10 +43,10 @@ class _Continues:
 class Eagle(_Continues, DraftingMethod):
   """Speculative decoding with EAGLE-2 trees; exact.
 
-  Each round grows a tree of the likeliest continuations. The target scores all of its nodes in one pass, and candidates of
-  a position are tested one after the other: candidate x is accepted with its probability under the target's distribution
-  without the candidates that were rejected before. EAGLE-2 takes 60 nodes, 10 branches and 5 passes for language models of
-  billions of weights; small targets pay more for a pass over many nodes (with 15, the target reads 16 tokens).
+  Each round grows a tree of the likeliest continuations. The target scores all nodes in one pass. Candidates of a position
+  are tested in turn: candidate x is accepted with its probability under the target's distribution without the rejected
+  candidates. EAGLE-2 takes 60 nodes, 10 branches and 5 passes for language models of billions of weights; for small targets
+  a pass over many nodes is relatively more expensive (with 15, the target reads 16 tokens).
   """
 
   tree_size: int = option(15, "Tokens of a draft tree.", ge=1)
@@ -88,7 +88,7 @@ class Eagle(_Continues, DraftingMethod):
     return EagleTreeDrafter(fns, **sizes, warp=context.warp())
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
-    """The acceptance rule of trees and the arrays that it reads."""
+    """The acceptance rule of trees and its arrays."""
     return tree_rule(max_path=self.tree_depth + 1), ()
 
 
@@ -96,8 +96,8 @@ class Eagle(_Continues, DraftingMethod):
 class EagleChain(_Continues, ChainMethod):
   """Speculative decoding with a chain that an EAGLE head samples; exact.
 
-  Where a pass over a tree costs the target much more than one over a few tokens, a sampled chain is the better bargain:
-  its tokens are accepted with the probability that the two distributions share.
+  A sampled chain is faster where a target pass over a tree costs much more than one over a few tokens: a token is accepted
+  with the probability mass that the two distributions share.
   """
 
   draft_family: ClassVar[str | None] = FAMILY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -25,26 +25,25 @@ class Gsd(JacobiMethod):
   """Grouped speculative decoding on Jacobi windows; lossy. **The default is not the published method**; `published` is.
 
   The group C of a draft x are the tokens next to x in the order of p whose probability differs by less than ``max_gap`` and
-  whose vector lies nearer than ``max_distance``. The group passes with probability ``a = min(1, p(C) / q(C))``, and x
-  itself is accepted then; after a rejection a token of ``[p - q]+`` is drawn.
+  whose embedding is nearer than ``max_distance``. The draft is accepted with probability ``a = min(1, p(C) / q(C))``; after
+  a rejection a token of ``[p - q]+`` is drawn.
 
   The variants of the rule (``variant``):
 
   * ``max``: accepts with ``max(a, min(1, p(x) / q(x)))``. Groups of different tokens overlap, so that ``a`` may fall below
     the exact rule; the maximum never does, and has the least bias that its acceptance allows.
-  * ``published``: accepts with ``a`` (Algorithm 2 of the supplement). What the algorithm leaves open is settled without
-    bias from ids: windows are cut at both ends of the order, only tokens with p > 0 enter a group, x with p(x) = 0 is
-    rejected.
+  * ``published``: accepts with ``a`` (Algorithm 2 of the supplement). Unspecified details are chosen without bias from ids:
+    windows are cut at both ends of the order, only tokens with p > 0 enter a group, x with p(x) = 0 is rejected.
   * ``released``: the edge cases of the released code (junhyukso/GSD 4216c7c) besides: near the bottom of the order x
     stands alone, removed tokens enter groups, and x with p(x) = 0 may be accepted.
-  * ``static``: the paper's negative baseline. Groups are fixed: k-means parts the vectors into V / ``group_size`` groups.
-    ``max_gap`` and ``max_distance`` are not read.
+  * ``static``: the paper's negative baseline. Groups are fixed: k-means clusters the embeddings into V / ``group_size``
+    groups. ``max_gap`` and ``max_distance`` are not read.
 
-  Two more defaults are ours. Distances are squared distances of codebook rows of unit length; the paper and its code take
-  the target's input embeddings (``distance="embedding"``), so thresholds do not carry over. Windows are ``coupled``; the
-  code draws fresh ones. (Line 9 of the printed algorithm keeps old drafts under new distributions, which no variant does:
-  it biases the exact method, too.) The sizes 14, 0.15 and 0.5 are the released code's; the paper's tables have groups of
-  3 to 50 and do not print the other two.
+  Two more defaults differ from the publication. Distances are squared distances of codebook rows of unit length; the paper
+  and its code take the target's input embeddings (``distance="embedding"``), so thresholds do not carry over. Windows are
+  ``coupled``; the code draws fresh ones. (Line 9 of the printed algorithm keeps old drafts under new distributions, which no
+  variant does: it biases the exact method, too.) The sizes 14, 0.15 and 0.5 are the released code's; the paper's tables have
+  groups of 3 to 50 and do not print the other two.
   """
 
   group_size: int = option(14, "Tokens of a group at most (G of GSD).", ge=1)
@@ -62,19 +61,19 @@ class Gsd(JacobiMethod):
   )
 
   @classmethod
-  def published(cls, **options) -> Self:
+  def published(cls, **options: Any) -> Self:
     """The published method: its rule, distances of the target's input embeddings, fresh drafts; ``options`` override that.
 
-    Uniform initial drafts count as certain, as in the code of the method that it builds on (`Sjd.published`).
+    Uniform initial drafts count as certain, as in the code of the underlying method (`Sjd.published`).
     """
-    settings = {"variant": "published", "distance": "embedding", "recycle": "fresh", "point_mass": True}
+    settings: dict[str, Any] = {"variant": "published", "distance": "embedding", "recycle": "fresh", "point_mass": True}
     return cls(**(settings | options))
 
   @classmethod
-  def released(cls, **options) -> Self:
+  def released(cls, **options: Any) -> Self:
     """The released code (junhyukso/GSD 4216c7c) with its edge cases; ``options`` override that.
 
-    Not reproduced: the arbitrary order of removed tokens, tables in bfloat16, and the filter of distances that is off for
+    Not reproduced: the arbitrary order of removed tokens, tables in bfloat16, and the distance filter, which is off for
     groups with ids above 10000.
     """
     return cls.published(**({"variant": "released"} | options))
@@ -92,7 +91,7 @@ class Gsd(JacobiMethod):
     return rule, distance_table(self._vectors(context), source=self.distance)
 
   def _vectors(self, context: BuildContext) -> Array:
-    """What distances are taken between, ``[V, D]``."""
+    """Embeddings ``[V, D]`` of the distances."""
     if self.distance == "embedding":
       return need(context.space.embedding, "a target with input embeddings", self.name)()
     vectors = code_vectors(self, context)

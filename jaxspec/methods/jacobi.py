@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
@@ -37,7 +37,7 @@ class JacobiMethod(Method):
     """The drafter.
 
     Raises:
-      ValueError: without a vocabulary, or without a grid for initial drafts with a neighbour.
+      ValueError: without a vocabulary, or without a grid if initial drafts read a neighbour.
     """
     vocab_size = need(context.space.vocab_size, "vocab_size", self.name)
     columns = 1
@@ -50,7 +50,7 @@ class JacobiMethod(Method):
     )
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
-    """The acceptance rule and the arrays that it reads."""
+    """The acceptance rule and its arrays."""
     return lossless, ()
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
@@ -66,9 +66,9 @@ class JacobiMethod(Method):
 class Sjd(JacobiMethod):
   """Speculative Jacobi decoding; exact.
 
-  A pass over ``[last, window]`` judges the window and leaves distributions after the rejected position; the next window is
-  drawn from them. The published method draws afresh (``recycle="fresh"``). Coupled drafts, the default here, keep a draft
-  wherever the new distribution lets them: the token follows the same distribution, and passes are fewer.
+  A pass over ``[last, window]`` judges the window and gives distributions after the rejected position, from which the next
+  window is drawn. The published method draws independently (``recycle="fresh"``). The default here is a maximal coupling
+  with the old drafts: tokens have the same distribution, with fewer passes.
   """
 
   name: ClassVar[str] = "sjd"
@@ -77,6 +77,7 @@ class Sjd(JacobiMethod):
   exact: ClassVar[bool] = True
 
   @classmethod
-  def published(cls, **options) -> Self:
+  def published(cls, **options: Any) -> Self:
     """The published method: fresh drafts, and uniform initial drafts as point masses; ``options`` override that."""
-    return cls(**({"recycle": "fresh", "point_mass": True} | options))
+    settings: dict[str, Any] = {"recycle": "fresh", "point_mass": True}
+    return cls(**(settings | options))

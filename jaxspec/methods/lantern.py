@@ -1,4 +1,4 @@
-"""LANTERN++ on chains: near codes of the image tokenizer lend their probability to a draft."""
+"""LANTERN++ on chains: a draft borrows the probability of similar codes of the image tokenizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lantern(Neighbours, ChainMethod):
   least bias; the paper and the released code remove codes instead (`jaxspec.rules.lantern_rule.LanternRule` has both). A
   factor of 1 is exact.
 
-  At temperature 0 a draft is accepted where it is the arg-max once it has borrowed
+  At temperature 0 a draft is accepted if it is the arg-max after borrowing
   (`jaxspec.rules.lantern_greedy.GreedyLanternRule`), as in the released code.
   """
 
@@ -46,6 +46,6 @@ class Lantern(Neighbours, ChainMethod):
     parts = super().build(target, draft, context)
     if sampling.temperature > 0:
       return parts
-    # What there is to borrow stands in the target's distribution at temperature 1; at 0 one token has all the mass.
+    # The borrowed mass is that of the target's distribution at temperature 1; at 0 one token has all the mass.
     side = parts.params.target._replace(sampling=sampling_params(1.0, sampling.top_p))
     return parts._replace(params=parts.params._replace(target=side))

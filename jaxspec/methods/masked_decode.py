@@ -1,6 +1,6 @@
 """Masked autoregressive generation of continuous tokens (MAR, arXiv 2406.11838) as one compiled program.
 
-1. Every row draws its generation order, or is given one. No token is known yet.
+1. Every row draws or receives its generation order. No token is known yet.
 2. In each iteration the network describes the next positions of the order from the known tokens (`MARFns.condition`). The
    diffusion head samples all of them at once (`jaxspec.diffusion.ddpm.sample`). They become known.
 3. The tokens are returned in generation order, with the order, as a `DecodeResult`.
@@ -8,9 +8,9 @@
 The number of tokens that are known before an iteration is static. Runs of iterations are therefore `jax.lax.scan` loops
 over bodies of fitting size (`jaxspec.sampling.unmasking`). Rows of a batch advance together; each has its own order.
 
-**Noise.** A token's chain consumes the normals of its own row and raster position, whatever iteration predicts it and
-whatever else is in the batch. `token_noise` draws them from the row's key; `TokenNoise` arrays ``[B, L, ...]`` replace
-them. Two models with the same key therefore share their noise (trajectory alignment, arXiv 2411.11925).
+**Noise.** A token's chain consumes the normals of its own row and raster position, independent of the iteration and of the
+batch. `token_noise` draws them from the row's key; `TokenNoise` arrays ``[B, L, ...]`` replace them. Two models with the
+same key therefore share their noise (trajectory alignment, arXiv 2411.11925).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from jaxspec.core import orders, rng
 from jaxspec.core.state import Counters, DecodeResult, Origin
-from jaxspec.core.types import Array, Key, Params
+from jaxspec.core.types import Array, Key, Params, PyTree
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import Chain, TokenNoise, token_noise
 from jaxspec.diffusion.ddpm import PredictFn
@@ -65,8 +65,8 @@ def bind_head(
 ) -> PredictFn:
   """The output distribution of ``size`` positions from slot ``start`` on, as a denoiser of states ``[B, size, C]``.
 
-  This takes one pass of the transformer. Every use of the result (sampling, scoring another model's states) then costs
-  the head alone.
+  This takes one pass of the transformer. Every use of the result (sampling, scoring another model's states) costs only the
+  head.
 
   Args:
     tokens: ``[B, S, C]`` in generation order, ``S >= known``.
@@ -111,14 +111,14 @@ def generation_step(
     count: ``[B or 1]`` int32, at most ``width``.
     noise: row keys ``[B]`` or arrays over all raster positions; see `noise_at`.
     slots: static number of encoder slots; the known tokens must fit into them.
-    width: static number of positions that are sampled; those outside ``known .. known + count - 1`` are discarded.
+    width: static number of sampled positions; those outside ``known .. known + count - 1`` are discarded.
     scale: guidance scale of this iteration ``[]``; None leaves guidance out.
     record: also return states and distributions of the chains.
     stop: static; where the chains end, see `jaxspec.diffusion.ddpm.distribution_fn`.
   Returns:
     The tokens, and the chains of the ``width`` positions from slot ``min(known, L - width)`` on.
   """
-  # Where the window would overrun the last slot, it is moved back; known tokens in it stay as they are.
+  # A window that would overrun the last slot is moved back; known tokens in it stay unchanged.
   start = jnp.minimum(known, model.num_tokens - width)
   positions = take_rows(order, start, width)  # [B, width]
   predict_fn = bind_head(
@@ -135,10 +135,14 @@ def generation_step(
   return jax.vmap(put)(tokens, window, start), chain
 
 
+_Iterations = tuple[Array, Array, Array]  # int32 known tokens, int32 drawn tokens, float32 masked tokens; scanned
+
+
 @functools.partial(jax.jit, static_argnames=("model", "schedule", "respacing", "guidance_fn", "stop"))
 def _generate(
-  params, keys, condition, order, noise, temperature, scale, *, model: MARFns, schedule: tuple[Bucket, ...],
-  respacing: str, guidance_fn: GuidanceFn, stop: int | None,
+  params: Params, keys: Key, condition: PyTree, order: Array | None, noise: TokenNoise | None, temperature: Array,
+  scale: Array | None, *, model: MARFns, schedule: tuple[Bucket, ...], respacing: str, guidance_fn: GuidanceFn,
+  stop: int | None,
 ) -> DecodeResult:  # fmt: skip
   tables = diffusion_tables(respacing)
   if order is None:
@@ -147,7 +151,7 @@ def _generate(
 
   for bucket in schedule:
 
-    def iteration(tokens, inputs, bucket=bucket):
+    def iteration(tokens: Array, inputs: _Iterations, bucket: Bucket = bucket) -> tuple[Array, None]:
       known, count, masked = inputs
       step_scale = None if scale is None else guidance_fn(masked, model.num_tokens, scale)
       tokens, _ = generation_step(
@@ -212,7 +216,7 @@ def generate_masked(
     num_steps: diffusion steps ``T``, static; a string as in `jaxspec.diffusion.schedule.kept_steps`.
     temperature: factor of the noise of every step; the noise of the first state is not scaled.
     scale: guidance scale; None runs the conditional model alone. A scale of 1 gives the same tokens at twice the cost.
-    guidance_fn: how the scale follows the schedule, static.
+    guidance_fn: schedule of the scale, static.
     order: optional ``[B, L]`` int32 generation orders; random ones by default.
     noise: optional normals over all raster positions, ``initial [B, L, C]`` and ``steps [B, L, T, C]``.
     num_buckets: largest number of compiled bodies, static; 1 compiles fastest.
@@ -245,7 +249,7 @@ def generate_masked(
     shapes = (rows, length, model.token_dim), (rows, length, num_noises, model.token_dim)
     if (noise.initial.shape, noise.steps.shape) != shapes:
       raise ValueError(f"Must have noise of shapes {shapes}, we instead got {noise.initial.shape, noise.steps.shape}")
-  # Guidance doubles the cost of every iteration, so the cuts do not depend on it.
+  # Guidance doubles the cost of every iteration, so the buckets do not depend on it.
   cost_fn = _cost_fn(model, tables.num_steps)
   schedule = unmasking.buckets(unmasking.iterations(length, num_iter), num_buckets, cost_fn)
   number = lambda x: None if x is None else jnp.asarray(x, jnp.float32)

@@ -1,8 +1,8 @@
-"""What a decoding method is: a frozen value that declares its options and builds the parts of a decode.
+"""Base of decoding methods: frozen values that declare their options and build the parts of a decode.
 
-A method is one dataclass in one file. Every option is declared once, with `option`: its default, its help, its range. The
-checks, the command-line options, the warnings about options that are not read, the JSON of a bundle's defaults and the
-sweeps of an audit are all read off these declarations.
+A method is one dataclass in one file. Every option is declared once, with `option`: its default, its help, its range. These
+declarations are the source of the checks, the command-line options, the warnings about unread options, the JSON of a
+bundle's defaults and the sweeps of an audit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Value = TypeVar("Value")
 
 @dataclasses.dataclass(frozen=True)
 class BuildContext:
-  """What a method is built from besides its networks: the tokens, and the settings that all methods share.
+  """Inputs of a method besides its networks: the tokens, and the shared settings.
 
   Attributes:
     sampling: the settings of the kind of tokens (`jaxspec.sampling`).
@@ -65,7 +65,7 @@ class BuildContext:
   audit: bool = False
 
   def warp(self) -> Warp:
-    """The static part of the logit processing, the same on both sides of a decode of ids."""
+    """The static part of the logit processing, the same on both sides of a decode of discrete tokens."""
     return dataclasses.replace(self.sampling.warp(), legal=self.space.legal)
 
 
@@ -75,10 +75,10 @@ DecodeFn = Callable[[SpecParams, Key, PyTree, int, "int | tuple[int, ...] | None
 
 
 class Parts(NamedTuple):
-  """What a decode needs.
+  """Parts of a decode.
 
   ``target_prefix`` leading tokens are drawn by the target alone. ``decode`` replaces the loop of `jaxspec.speculate` for
-  methods whose rounds have shapes of their own; drafter and verifier are not read then.
+  methods with rounds of other shapes; drafter and verifier are then not read.
   """
 
   __repr__ = short_repr
@@ -101,10 +101,9 @@ class Parts(NamedTuple):
 
 
 class Expected(NamedTuple):
-  """What a pass of the target is expected to bring a row.
+  """Expected number of tokens of a row per pass of the target.
 
-  ``draft_calls`` are the passes of the draft network before it; None: as many as the drafter always takes
-  (`Drafter.calls_per_round`).
+  ``draft_calls`` are the passes of the draft network per pass of the target; None: the constant `Drafter.calls_per_round`.
   """
 
   tokens: float
@@ -116,13 +115,13 @@ class Method:
   """Base class of all methods; see the module docstring.
 
   Class attributes:
-    name: what the command line and bundles call it.
+    name: name on the command line and in bundles.
     title: a few words for headings.
     source: paper, section or equation.
-    tokens: a kind (`jaxspec.core.token_kinds`); ask `fits` whether a method can draw a kind of token.
-    exact: whether the output follows the target's distribution exactly; ask `is_exact` where it depends on options.
+    tokens: a kind (`jaxspec.core.token_kinds`); `fits` tests for a kind.
+    exact: whether the output follows the target's distribution exactly; `is_exact` includes the options.
     draft_family: family of the draft network: `SAME_FAMILY`, a name of the registry, or None for a method without one.
-    free_draft: the value of `DraftingMethod.draft` that needs no network; None for a method without one.
+    free_draft: the value of `DraftingMethod.draft` that needs no network, or None.
   """
 
   name: ClassVar[str]
@@ -138,7 +137,7 @@ class Method:
     self.check()
 
   def check(self) -> None:
-    """Raises a ValueError for options that do not fit each other."""
+    """Raises a ValueError for inconsistent options."""
 
   @classmethod
   def fits(cls, tokens: str) -> bool:
@@ -151,34 +150,34 @@ class Method:
     return self.exact
 
   def drafts_per_round(self) -> int:
-    """Tokens that the target reads in one round besides the last committed one."""
+    """Number of tokens that the target reads in one round besides the last committed one."""
     return 0
 
   def longest_path(self) -> int:
-    """The most drafts of one round that can be accepted: those of a chain, the levels of a tree."""
+    """Largest number of accepted drafts in one round: the length of a chain, the levels of a tree."""
     return self.drafts_per_round()
 
   def inputs_per_draft_call(self) -> int:
-    """Tokens of a row that a pass of the draft network reads: 1 of a chain, a beam of a tree."""
+    """Tokens of a row per pass of the draft network: 1 for a chain, a beam for a tree."""
     return 1
 
   def expected(self, acceptance: float, num_tokens: int) -> Expected:
-    """What a pass of the target is expected to bring.
+    """Expected tokens of a row per pass of the target.
 
     Args:
-      acceptance: probability that a draft is accepted if those before it are.
+      acceptance: conditional acceptance probability of a draft.
       num_tokens: tokens of a row.
     """
     return Expected(expected_tokens(acceptance, self.longest_path()))
 
   def check_length(self, num_tokens: int) -> None:
-    """Raises a ValueError if drafts are longer than a row of ``num_tokens``: they cost time and memory for nothing."""
+    """Raises a ValueError if drafts are longer than a row of ``num_tokens``."""
 
   def resolved(self, context: BuildContext) -> Self:
-    """The same method with every option that is None by default and follows from the tokens filled in, for reports.
+    """The same method for reports: options whose default None depends on the tokens have their value.
 
     Raises:
-      ValueError: if the tokens allow no such option.
+      ValueError: if the tokens do not allow an option.
     """
     return self
 
@@ -191,7 +190,7 @@ class Method:
     raise NotImplementedError
 
   def options(self) -> dict[str, Any]:
-    """The declared options and their values, as JSON can hold them."""
+    """The declared options as JSON values."""
     return values_of(self)
 
 

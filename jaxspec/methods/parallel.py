@@ -23,8 +23,8 @@ from jaxspec.sampling.unmasking import GuidanceFn
 class Parallel(Method):
   """Masked generation of continuous tokens: in each of ``num_iter`` iterations several positions are drawn at once.
 
-  Tokens of one iteration are independent given those before it, so this is another distribution than the one of plain
-  decoding; with as many iterations as tokens the two are the same. For masked networks (MAR) only.
+  Tokens of one iteration are independent given those before it, so the distribution differs from plain decoding, unless
+  there are as many iterations as tokens. For masked networks (MAR) only.
   """
 
   num_iter: int = option(64, "Iterations of parallel decoding.", ge=1)
@@ -35,7 +35,7 @@ class Parallel(Method):
   tokens: ClassVar[str] = CONTINUOUS
 
   def expected(self, acceptance: float, num_tokens: int) -> Expected:
-    """The tokens of an iteration, on average; nothing is accepted or rejected."""
+    """The mean number of tokens of an iteration; there are no drafts."""
     return Expected(num_tokens / min(self.num_iter, num_tokens))
 
   def check_length(self, num_tokens: int) -> None:
@@ -46,7 +46,7 @@ class Parallel(Method):
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; ``draft`` is not read, and conditions are `OrderedLabels`."""
     sampling = of_continuous(self, context)
-    refuse_audit(self, context, "whose vectors have no table of probabilities")
+    refuse_audit(self, context, "whose continuous tokens have no table of probabilities")
     if not isinstance(target.fns, MARFns):
       raise ValueError(
         f"Must have a masked network (MAR) for method parallel, we instead got a {type(target.fns).__name__}: "
@@ -82,7 +82,7 @@ class ParallelDecode:
         f"Must have max_len {self.model.num_tokens}, whole rows, for parallel decoding, we instead got {max_len}"
       )
     if end_token not in (None, ()):
-      raise ValueError(f"Must have no end_token for vectors, we instead got {end_token}")
+      raise ValueError(f"Must have no end_token for continuous tokens, we instead got {end_token}")
     if not isinstance(condition, OrderedLabels):
       raise ValueError(f"Must have OrderedLabels for parallel decoding, we instead got {type(condition).__name__}")
     side = params.target

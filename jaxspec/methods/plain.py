@@ -1,4 +1,4 @@
-"""Plain decoding: the target alone, one token a pass."""
+"""Plain decoding: the target alone, one token per pass."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxspec.verifiers.token_target import TokenVerifier
 class Plain(Method):
   """Plain autoregressive decoding of all kinds of tokens: the baseline of every other method.
 
-  The target draws one token a pass. There are no drafts and no acceptance rule.
+  The target draws one token per pass. There are no drafts and no acceptance rule.
   """
 
   name: ClassVar[str] = "ar"
@@ -39,7 +39,7 @@ class Plain(Method):
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`; ``draft`` is not read."""
     if isinstance(context.sampling, ContinuousSampling):
-      refuse_audit(self, context, "whose vectors have no table of probabilities")
+      refuse_audit(self, context, "whose continuous tokens have no table of probabilities")
       # Without drafts every rule draws from the target's chain.
       verifier = TokenVerifier(context.sampling.bind(head_fns(target)), PathRatio())
       return Parts(SpecParams((), context.sampling.side(target)), NO_DRAFTER, verifier)

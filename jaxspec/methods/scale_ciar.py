@@ -21,12 +21,13 @@ class ScaleCiar(DraftingMethod):
   """CIAR on the scales of an image (VAR); lossy.
 
   The edge draws a scale from its own distribution and scores the uncertainty of each token. The uncertainty U of the scale
-  is their mean, or a quantile. While U is at most ``tau`` the scale is accepted locally. The first scale above it opens a
+  is their mean, or a quantile. While U is at most ``tau`` the scale is accepted locally. The first scale above it begins a
   window of up to ``max_window`` drafts, which the cloud verifies in one pass with the pending scales. The cloud draws the
   first scales, a share of ``target_prefix``, alone.
 
-  A negative ``tau`` accepts nothing locally: `ScaleSpeculative`, or with ``max_window`` 0 the cloud alone. With an infinite
-  one the edge draws all scales after the prefix: CoDe (arXiv 2411.17787), or without a prefix the edge alone.
+  A negative ``tau`` accepts nothing locally: this is `ScaleSpeculative`, or the cloud alone with ``max_window`` 0. With an
+  infinite ``tau`` the edge draws all scales after the prefix: this is CoDe (arXiv 2411.17787), or the edge alone without a
+  prefix.
   """
 
   max_window: int = option(2, "Most drafts of an exchange; 0: the cloud draws every uncertain scale itself.", ge=0)

@@ -30,7 +30,7 @@ class ScaleSpeculative(DraftingMethod):
 
   A token is a whole scale. A drafted scale r is accepted with probability ``min(1, P(r) / Q(r))``, where P and Q are
   products over its positions, and else replaced by a draw from ``[P - Q]+``. Rows of a batch keep one length: a round
-  commits as many scales as the row with the fewest accepted ones.
+  commits the smallest number of accepted scales of any row.
   """
 
   gamma: int = option(2, "Tokens drafted per round.", ge=1)

@@ -1,4 +1,4 @@
-"""Jacobi decoding with a scaled acceptance ratio: the naive relaxation that others are compared with."""
+"""Jacobi decoding with a scaled acceptance ratio: the naive relaxation, a baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxspec.rules.scaled_rule import ScaledRule
 class Scaled(JacobiMethod):
   """Jacobi decoding that accepts a draft x with probability ``min(1, factor p(x) / q(x))``; lossy above a factor of 1."""
 
-  factor: float = option(2.0, "Most that an acceptance ratio is raised by.", ge=1, le=LARGEST)
+  factor: float = option(2.0, "Largest factor on an acceptance ratio.", ge=1, le=LARGEST)
 
   name: ClassVar[str] = "scaled"
   title: ClassVar[str] = "Jacobi decoding with a scaled ratio"

@@ -16,7 +16,7 @@ from jaxspec.rules.lossless import lossless
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChainMethod(DraftingMethod):
-  """Base of the methods whose draft network samples a chain of ``gamma`` tokens."""
+  """Base of the methods with a draft network that samples a chain of ``gamma`` tokens."""
 
   gamma: int = option(4, "Tokens drafted per round.", ge=1)
 
@@ -35,7 +35,7 @@ class ChainMethod(DraftingMethod):
     return SmallModelDrafter(fns, window=self.gamma, warp=context.warp())
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
-    """The acceptance rule and the arrays that it reads."""
+    """The acceptance rule and its arrays."""
     return lossless, ()
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:

@@ -1,4 +1,4 @@
-"""Sparse quantize-and-sample decoding: drafts from distributions that fit into a bit budget (K-SQS and C-SQS)."""
+"""Sparse quantize-and-sample decoding: drafts from distributions within a bit budget (K-SQS and C-SQS)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.verifiers.target import no_feedback, target_logits
 
 SPARSIFIERS = ("conformal", "topk")
-# Where nothing is said: K of K-SQS, and the most tokens that a threshold keeps.
+# Defaults: K of K-SQS, and the largest support of C-SQS.
 _SUPPORT = {"topk": 32, "conformal": 256}
 
 
@@ -28,10 +28,10 @@ _SUPPORT = {"topk": 32, "conformal": 256}
 class Sqs(DraftingMethod):
   """Sparse quantize-and-sample decoding under a bit budget; exact.
 
-  Each draft is drawn from a sparse distribution with integer weights, the same that is sent and verified against, so the
-  target's distribution is kept for every support and threshold. A round ends where the next distribution would exceed
-  ``budget`` bits, or after ``max_drafts`` drafts. ``topk`` keeps a fixed number of tokens (K-SQS); ``conformal`` keeps
-  those above a threshold that is steered to a dropped mass of ``alpha`` (C-SQS).
+  Each draft is drawn from a sparse distribution with integer weights, which is also sent and used for verification. The
+  output therefore follows the target's distribution for every support and threshold. A round ends when the next distribution
+  would exceed ``budget`` bits, or after ``max_drafts`` drafts. ``topk`` keeps a fixed number of tokens (K-SQS);
+  ``conformal`` keeps those above a threshold that is steered to a dropped mass of ``alpha`` (C-SQS).
   """
 
   sparsifier: str = option("conformal", "Which tokens of a distribution are sent.", choices=SPARSIFIERS)
@@ -54,12 +54,12 @@ class Sqs(DraftingMethod):
   draft_family: ClassVar[str | None] = SAME_FAMILY
 
   def check(self) -> None:
-    """See `Method.check`; the bound on the dropped mass starts from a threshold that is not too low."""
+    """See `Method.check`; the bound on the dropped mass requires a first threshold that is not too low."""
     if self.beta1 < -self.eta * (1 - self.alpha):
       raise ValueError(f"Must have a finite beta1 of at least -eta (1 - alpha), we instead got {self.beta1}")
 
   def drafts_per_round(self) -> int:
-    """The most drafts of a round."""
+    """Largest number of drafts of a round."""
     return self.max_drafts
 
   def check_length(self, num_tokens: int) -> None:
@@ -67,7 +67,7 @@ class Sqs(DraftingMethod):
     check_chain("max_drafts", self.max_drafts, num_tokens, whole=True)
 
   def codec(self, vocab_size: int) -> SparseCodec:
-    """How distributions on ``vocab_size`` tokens are sparsified, quantized and priced; the link sends them by it.
+    """Codec that sparsifies, quantizes and prices distributions on ``vocab_size`` tokens; messages use it too.
 
     Raises:
       ValueError: for a support that the vocabulary or the coding does not allow.
@@ -96,7 +96,7 @@ class Sqs(DraftingMethod):
     else:
       settings = ConformalParams(*(jnp.float32(value) for value in (self.beta1, self.eta, self.alpha)))
     drafter = CompressedDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
-    # Where the distribution of a rejected draft is only sent on demand, the target's own must be kept until then.
+    # If the distribution of a rejected draft is sent on demand, the target's own is stored until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
     side, verifier = target_side(target, lossless_sparse, context, feedback_fn=feedback_fn)
     params = CompressedParams(drafting, settings, jnp.float32(self.budget))

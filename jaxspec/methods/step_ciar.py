@@ -1,4 +1,4 @@
-"""CIAR on denoising steps: the edge takes the steps that it is certain of, and the cloud the others."""
+"""CIAR on denoising steps: the edge takes certain steps locally, and the cloud takes the others."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jaxspec.verifiers.ciar_step_target import CiarStepVerifier
 class StepCiar(DraftingMethod):
   """CIAR on the denoising steps of an image (DiT); lossy and experimental.
 
-  The edge predicts the noise of a step and a radius r of each number. A step with ``U = mean(2 r) std(2 r)`` of at most
+  The edge predicts the noise of a step and a radius r of each component. A step with ``U = mean(2 r) std(2 r)`` of at most
   ``tau`` is accepted locally. Otherwise the cloud takes this one step, and the edge continues. The cloud takes the first
   steps, a share of ``target_prefix``, alone.
 
-  A negative ``tau`` accepts nothing locally: the cloud alone. With an infinite one the edge takes all steps after the
+  A negative ``tau`` accepts nothing locally: the cloud alone. With an infinite ``tau`` the edge takes all steps after the
   prefix.
   """
 

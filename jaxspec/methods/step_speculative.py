@@ -1,4 +1,4 @@
-"""Speculative denoising: drafted steps of one image's chain, judged by one pass of the target."""
+"""Speculative denoising: one pass of the target verifies drafted steps of an image's chain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FROZEN = "frozen"
 
 
 def check_networks(draft: DenoisingNetwork, target: DenoisingNetwork) -> None:
-  """Raises a ValueError if a draft has other states, or another noise schedule, than its target."""
+  """Raises a ValueError if draft and target differ in the shape of states or the noise schedule."""
   for name in ("state_dim", "schedule"):
     if (ours := getattr(draft.fns, name)) != (theirs := getattr(target.fns, name)):
       raise ValueError(f"Must have a draft with {name} {theirs} as its target, we instead got {ours}")

@@ -1,4 +1,4 @@
-"""Plans of decodes on hardware that is not there: does it fit, how is it divided, how fast could it be."""
+"""Plans of decodes without the hardware: memory, division over devices, and limits of speed."""
 
 from jaxspec.planning.devices import DEVICES, parse_device
 from jaxspec.planning.plan import Plan, make_plan, sampling_of

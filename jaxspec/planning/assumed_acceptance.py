@@ -1,8 +1,7 @@
-"""How often drafts are accepted where nobody says.
+"""Default acceptance of drafts.
 
-Acceptance depends on the two networks, on the temperature and on the guidance, so there is no figure for all of them: it is
-stated here and given wherever it is known. Measure it with ``jaxspec generate --compare`` or ``--save-acceptance`` where the
-networks are there.
+Acceptance depends on both networks, the temperature and the guidance. Measure it with ``jaxspec generate --compare`` or
+``--save-acceptance`` if the networks are available.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ ASSUMED = 0.7
 
 
 class Acceptance(NamedTuple):
-  """Probability that a draft is accepted if those before it are, and where that is from."""
+  """Conditional acceptance probability of a draft whose predecessors were accepted, and its source."""
 
   value: float
   source: str
 
 
 def acceptance_of(method: Method, given: float | None = None) -> Acceptance | None:
-  """What to reckon with; None for a method without drafts.
+  """The given acceptance or the default; None for a method without drafts.
 
   Raises:
-    ValueError: for a given value that is no probability.
+    ValueError: for a value outside of [0, 1].
   """
   if given is not None and not 0 <= given <= 1:
     raise ValueError(f"Must have an acceptance from 0 to 1, we instead got {given}")

@@ -1,7 +1,7 @@
-"""A planned decode, compiled for a TPU that is not there (`jax.experimental.topologies`, with libtpu's compiler).
+"""A planned decode, compiled ahead of time for an absent TPU (`jax.experimental.topologies`, with libtpu's compiler).
 
-The compiler says what a plan can only estimate: temporary memory, exchanges between devices, and whether the buffers of the
-caches are updated in place.
+The compiled program shows what a plan only estimates: temporary memory, exchanges between devices, and whether the caches
+are updated in place.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from jaxspec.planning.sizes import Sized
 from jaxspec.run.decoder import run_parts
 from jaxspec.sampling import head_fns
 
-# Names of accelerators that libtpu wants to hear, by kind; v5p counts cores, of which a chip has two.
+# libtpu's names of accelerators, by kind; v5p counts cores, two a chip.
 _ACCELERATORS = {"v5e": ("v5litepod", 1), "v5p": ("v5p", 2), "v6e": ("v6e", 1)}
 _DTYPES = {"bfloat16": "bf16", "float32": "f32"}
 
 
 class Compiled(NamedTuple):
-  """What the compiler says, on each device.
+  """Figures of the compiled program, on each device.
 
   Attributes:
-    bytes: arguments, results, temporary buffers and code, less results that take the place of arguments.
-    caches: bytes of the caches as the compiler lays them out, with tiles that are filled up; a part of the temporary ones.
-    planned: what the plan says of the same parts, that is without tokenizer and text encoder.
-    fits: whether they are within what may be planned with.
+    bytes: arguments, results, temporary buffers and code, less results that alias arguments.
+    caches: bytes of the caches in the compiler's layout, with padding of tiles; a part of the temporary buffers.
+    planned: the plan's estimate for the same parts, without tokenizer and text encoder.
+    fits: whether the bytes are within the usable memory.
     copies: copies of whole cache buffers in loops, by shape; none if all updates are in place.
-    moves: those between memory and the memory on the chip.
+    moves: copies between memory and the memory on the chip.
     exchanges: exchanges in loops, by kind.
     exchanges_outside: those before and after the loops.
   """
@@ -63,10 +63,10 @@ class Compiled(NamedTuple):
 def compile_plan(plan: Plan, batch: int) -> Compiled:
   """Compiles the whole decode of a plan for its TPU; this takes minutes for a large network.
 
-  What JAX has compiled before in this process is forgotten, because it was traced for another platform.
+  JAX's caches of this process are cleared, because they were traced for another platform.
 
   Raises:
-    ValueError: for a device that is no TPU, without libtpu, or for a topology that it does not know.
+    ValueError: for a device that is no TPU, without libtpu, or for an unknown topology.
   """
   devices = tpu_devices(plan)
   over = meshes.over(plan.mesh, devices)
@@ -101,7 +101,7 @@ def compile_plan(plan: Plan, batch: int) -> Compiled:
 
 
 def tpu_devices(plan: Plan) -> list[Any]:
-  """The devices of a topology, of which none need be there.
+  """The devices of a topology; none has to be attached.
 
   Raises:
     ValueError: see `compile_plan`.
@@ -114,8 +114,8 @@ def tpu_devices(plan: Plan) -> list[Any]:
   from jax.experimental import topologies
 
   name, cores = _ACCELERATORS[device.kind]
-  os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # do not ask the cloud what machine this is
-  os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # no chip is opened, so another process may have them
+  os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no query of the cloud's metadata server
+  os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # no chip is opened, so another process may use them
   os.environ.setdefault("TPU_ACCELERATOR_TYPE", f"{name}-{cores * max(device.count, 4)}")
   os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
   if device.count < 4:
@@ -124,7 +124,7 @@ def tpu_devices(plan: Plan) -> list[Any]:
     )
   try:
     return list(topologies.get_topology_desc(platform="tpu", topology_name=device.name).devices)
-  except Exception as error:  # whatever the library says about a topology
+  except Exception as error:  # the library raises various errors for a topology
     reason = " ".join(str(error).split())[:160]
     raise ValueError(f"Must have a topology that libtpu knows, we instead got {device.name} ({reason})") from error
 
@@ -137,7 +137,7 @@ def _placed(shapes: PyTree, over: Mesh, specs: PyTree | PartitionSpec = Partitio
 
 
 def _cache_buffers(plan: Plan, target: Sized, needs: Needs, batch: int) -> set[tuple[str, int]]:
-  """Dtype and entries of the caches' buffers, whole and divided over either axis or both."""
+  """Dtype and number of entries of the caches' buffers, whole and divided over either axis or both."""
   networks: list[Sized] = [target, *([] if needs.draft is None else [needs.draft])]
   found = set()
   for network in networks:

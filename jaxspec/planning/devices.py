@@ -1,6 +1,6 @@
-"""Accelerators by name: memory, bandwidth and peak arithmetic, as their vendors publish them.
+"""Accelerators by name: memory, bandwidth and peak arithmetic, as published by their vendors.
 
-A device is named by its kind, with a count or a topology where there are several: ``h100``, ``h100:8``, ``v5e:2x4``.
+A device is named by its kind, several devices with a count or a topology: ``h100``, ``h100:8``, ``v5e:2x4``.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-# Share of the memory that a program may plan with. The rest is the runtime's: its context, compiled code, fragmentation.
+# Usable share of the memory. The rest is for the runtime: its context, compiled code, fragmentation.
 USABLE = 0.9
 
 
@@ -20,11 +20,11 @@ class Device(NamedTuple):
     bandwidth: bytes per second between its memory and its arithmetic.
     bfloat16: peak operations per second of products in bfloat16, without sparsity.
     float32: the same of products in float32.
-    link: bytes per second that it can send to its neighbours, in one direction.
-    platform: what XLA calls its kind.
-    torus: dimensions of the topologies that it comes in; 0: a count of devices that all reach each other.
-    most: devices of the largest torus that can be had.
-    source: where the figures stand.
+    link: bytes per second to its neighbours, in one direction.
+    platform: XLA's name of its kind.
+    torus: dimensions of its topologies; 0: a count of devices, fully connected.
+    most: devices of the largest available torus.
+    source: source of the figures.
   """
 
   memory: float
@@ -50,18 +50,18 @@ def _gpu(memory: float, bandwidth: float, bfloat16: float, float32: float, link:
 
 
 def _tpu(memory: float, bandwidth: float, bfloat16: float, link: float, torus: int, most: int, source: str) -> Device:
-  # Nothing is published for float32. A float32 product of full precision is six products in bfloat16.
+  # No published peak for float32. A float32 product of full precision is six products in bfloat16.
   return Device(memory * _GB, bandwidth * _TB, bfloat16 * _T, bfloat16 / 6 * _T, link * _GB, "tpu", torus, most, source)
 
 
 # NVLink and bidirectional ICI figures are halved: a ring sends in one direction while it receives in the other. Peaks with
-# sparsity are halved, too. float32 is that of the CUDA cores, without TF32.
+# sparsity are halved, too. The float32 peak is that of the CUDA cores, without TF32.
 DEVICES: dict[str, Device] = {
   "a100-40": _gpu(40, 1.555, 312, 19.5, 300, "NVIDIA A100 data sheet, SXM 40 GB: NVLink 600 GB/s"),
   "a100-80": _gpu(80, 2.039, 312, 19.5, 300, "NVIDIA A100 data sheet, SXM 80 GB: NVLink 600 GB/s"),
   "h100": _gpu(80, 3.35, 989, 67, 450, "NVIDIA H100 data sheet, SXM: 1,979 TFLOPS with sparsity, NVLink 900 GB/s"),
   "h200": _gpu(141, 4.8, 989, 67, 450, "NVIDIA H200 data sheet, SXM: 1,979 TFLOPS with sparsity, NVLink 900 GB/s"),
-  # 1,440 GB and 64 TB/s of eight.
+  # An eighth of 1,440 GB and 64 TB/s.
   "b200": _gpu(180, 8.0, 2250, 80, 900, "NVIDIA DGX B200 and HGX B200 data sheets: NVLink 1.8 TB/s"),
   "v5e": _tpu(16, 0.819, 197, 200, 2, 256, "cloud.google.com/tpu/docs/v5e: ICI 400 GB/s in both directions"),
   "v5p": _tpu(95, 2.765, 459, 600, 3, 8960, "cloud.google.com/tpu/docs/v5p: ICI 4,800 Gbit/s"),
@@ -72,7 +72,7 @@ DEVICES: dict[str, Device] = {
 class Slice(NamedTuple):
   """Several equal devices."""
 
-  name: str  # as it was typed
+  name: str  # as given
   kind: str
   device: Device
   count: int
@@ -83,7 +83,7 @@ def parse_device(text: str) -> Slice:
   """``kind``, ``kind:count`` or ``kind:topology``.
 
   Raises:
-    ValueError: for an unknown kind, or a topology that it does not come in.
+    ValueError: for an unknown kind, or an unavailable topology.
 
   Example:
     >>> parse_device("v5e:2x4").count, parse_device("h100").count

@@ -1,22 +1,28 @@
-"""What a method gains over plain decoding at an imposed acceptance, measured on random weights of a published size."""
+"""Measured speed-up of a method over plain decoding at an imposed acceptance, with random weights of a published size."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from jaxspec.core.expected_tokens import acceptance_for
+from jaxspec.core.options import values_of
 from jaxspec.methods import Method, Plain
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.plan import make_plan
 from jaxspec.planning.random_weights import RandomModel
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+from jaxspec.planning.this_machine import this_machine
 from jaxspec.run import measure
 from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.decoder import Decoder
+from jaxspec.run.progress import SILENT, Progress
 from jaxspec.sampling import SamplingConfig
 from jaxspec.verifiers.imposed import Imposed
 
@@ -28,8 +34,8 @@ class ImposedBench:
     random: the networks.
     batch: rows.
     sampling: settings of both decodes.
-    repeats: counted turns.
-    device: whose limits the floors are; see `jaxspec.planning.this_machine`.
+    repeats: timed repetitions.
+    device: the device whose limits give the floors; see `jaxspec.planning.this_machine`.
   """
 
   def __init__(self, random: RandomModel, batch: int, sampling: SamplingConfig, repeats: int, device: Slice):
@@ -49,7 +55,7 @@ class ImposedBench:
     return measure.seconds_of(lambda: self._decode(decoder)(jax.random.key(0)).tokens)
 
   def _floors(self, method: Method, acceptance: float | None = None) -> dict[str, float]:
-    """What a round must read and compute, and how long that takes at the device's limits."""
+    """Bytes and operations of a round, and their least times at the device's limits."""
     random, device = self._random, self._device.device
     plan = make_plan(
       random.model, self._device, batches=(self._batch,), method=method, sampling=self._sampling, draft=random.named_draft,
@@ -68,7 +74,7 @@ class ImposedBench:
     }
 
   def plain(self) -> dict[str, Any]:
-    """Plain decoding alone; floors are of a step."""
+    """Figures of plain decoding alone; floors are those of a step."""
     decoder, first_s = self._plain
     keys = iter(range(1, self._repeats + 2))
     call = lambda: self._decode(decoder)(jax.random.key(next(keys))).tokens
@@ -84,20 +90,20 @@ class ImposedBench:
     }
 
   def figures(self, method: Method, acceptance: float | RecordedAcceptance, *, lock_step: bool = False) -> dict[str, Any]:
-    """A method and plain decoding in turns.
+    """Figures of a method and plain decoding, in alternating runs.
 
     Args:
-      acceptance: a probability, or what was recorded of this method.
-      lock_step: measure a batch whose rows all wait for the one that accepts fewest, too.
+      acceptance: a probability, or a recording of this method.
+      lock_step: also measure a batch in which every row waits for the slowest one.
     Returns:
       ``over_plain`` (pairwise ratios of seconds), ``tokens_per_s``, ``tokens_per_call``, ``accepted_of_tested`` (of the
       drafts whose predecessors were accepted; None for trees, whose paths have any length), ``step_ms`` of plain decoding,
       ``round_ms`` of a bare round, ``read_bytes`` and ``operations`` of a round with their floors at the device's limits
-      (``floor_ms`` takes for each pass the larger one), ``break_even`` (the acceptance at which a bare round is worth its
-      plain steps; None if no acceptance is enough), ``loop_efficiency``, ``first_call_s``; with lock step
-      ``over_lock_step`` (pairwise ratios of seconds, else None).
+      (``floor_ms`` takes for each pass the larger one), ``break_even`` (the acceptance at which a bare round costs its plain
+      steps; None if there is none), ``loop_efficiency``, ``first_call_s``; with lock step ``over_lock_step`` (pairwise
+      ratios of seconds, else None).
     Raises:
-      ValueError: for recorded acceptance of another method or of shorter drafts.
+      ValueError: for a recording of another method or of shorter drafts.
     """
     recorded = isinstance(acceptance, RecordedAcceptance)
     if recorded:
@@ -133,11 +139,61 @@ class ImposedBench:
 
 
 def break_even(steps: float, drafts: int) -> float | None:
-  """The acceptance at which a round of ``drafts`` drafts in a row brings as many tokens as it costs plain steps.
+  """The acceptance at which a round of a chain of ``drafts`` drafts commits as many tokens as it costs plain steps.
 
   Args:
     steps: the cost of a round in plain steps.
   Returns:
-    0 where a round costs no more than a step, None where no acceptance is enough.
+    0 if a round costs no more than a step, None if there is no such acceptance.
   """
   return None if steps > drafts + 1 else acceptance_for(steps, drafts)
+
+
+def imposed_report(
+  random: RandomModel, method: Method, sampling: SamplingConfig, acceptances: Mapping[str, float | RecordedAcceptance], *,
+  batches: Sequence[int], lock_step: bool, repeats: int, progress: Progress = SILENT,
+) -> dict[str, Any]:  # fmt: skip
+  """Plain decoding and a method at every acceptance, for every batch size; JSON.
+
+  Args:
+    random: the networks.
+    acceptances: probabilities, or what was recorded, by name; of a recording the name is its file.
+    batches: rows decoded together.
+    lock_step: measure batches whose rows all wait for the one that accepts fewest, too.
+    repeats: counted turns.
+  """
+  model, dtype = random.model, random.dtype
+  here = this_machine(dtype)
+  report = {
+    "model": model.name,
+    "parameters": model.sized(dtype).num_parameters,
+    "draft": None if (drafting := random.draft(method)) is None else drafting.name,
+    "num_tokens": model.num_tokens,
+    "method": {"name": method.name, "options": values_of(method)},
+    "sampling": values_of(sampling),
+    "dtype": dtype,
+    "repeats": repeats,
+    "device": jax.devices()[0].device_kind,
+    "cpus": os.cpu_count(),
+    "jax": jax.__version__,
+    "bytes_per_s": here.device.bandwidth,
+    "operations_per_s": here.device.peak(dtype),
+    "plain": {},
+    "cells": [],
+  }
+  total, done = len(batches) * (1 + len(acceptances)), 0
+  progress("Measuring")
+  for rows in batches:
+    bench = ImposedBench(random, rows, sampling, repeats, here)
+    progress.step(done, total, "measurement", f"Batch {rows}, plain")
+    report["plain"][rows] = bench.plain()
+    done += 1
+    for name, acceptance in acceptances.items():
+      progress.step(done, total, "measurement", f"Batch {rows}, {method.name} at {name}")
+      found = bench.figures(method, acceptance, lock_step=lock_step and rows > 1)
+      shown: Any = acceptance
+      if isinstance(acceptance, RecordedAcceptance):
+        shown = {"file": Path(name).name, "mean": acceptance.acceptance, "source": acceptance.source}
+      report["cells"].append({"batch": rows, "acceptance": shown} | found)
+      done += 1
+  return report

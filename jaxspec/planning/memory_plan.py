@@ -1,4 +1,4 @@
-"""Bytes on each device, by part: what stays, what the rounds need, and what the making of pixels needs after them."""
+"""Bytes on each device, by part: permanent parts, the rounds, and the making of pixels after them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxspec.planning.sizes import Sized, activation_bytes, sized
 from jaxspec.sampling import head_fns
 
 STAYS, BESIDE, ROUNDS, PIXELS = "stays", "beside", "rounds", "pixels"
-_PIXEL_ARRAYS = 3  # of the size of the largest image of features, that a decoder of images holds at once
+_PIXEL_ARRAYS = 3  # arrays of the size of the largest feature map that are alive at once in an image decoder
 
 
 class Need(NamedTuple):
@@ -38,24 +38,25 @@ class Memory:
   """All parts of a decode.
 
   Attributes:
-    needs: the parts; what the rounds need is free again when pixels are made. Tokenizer and text encoder stay as the weights
-      do, but the decode does not read them.
-    usable: bytes of a device that may be planned with.
+    needs: the parts. Memory of the rounds is free when pixels are made. Tokenizer and text encoder stay in memory like the
+      weights, but the decode does not read them.
+    usable: usable bytes of a device.
   """
 
   needs: tuple[Need, ...]
   usable: float
 
   def total(self, rows: int) -> float:
-    """Most bytes at once on each device, for ``rows`` rows there."""
+    """Peak bytes on each device, for ``rows`` rows there."""
     return self._of(rows, STAYS, BESIDE) + max(self._of(rows, ROUNDS), self._of(rows, PIXELS))
 
   def decode(self, rows: int) -> float:
-    """Bytes of the decode alone on each device, without the networks that wait beside it."""
+    """Bytes of the decode alone on each device, without the idle networks."""
     return self._of(rows, STAYS, ROUNDS)
 
   def most_rows(self, *phases: str) -> int | None:
-    """The most rows on a device that fit in all phases, or in some; 0 if none does, None without a limit."""
+    """Largest number of rows on a device that fits in the given phases (default: all); 0 if none does, None without a
+    limit."""
     found = []
     for phase in phases or (ROUNDS, PIXELS):
       needs = [need for need in self.needs if need.phase in (STAYS, BESIDE, phase)]

@@ -1,6 +1,6 @@
-"""What a method needs on a network of shapes: its drafter, its draft network, and the tables of its acceptance rule.
+"""Parts of a method on a network of shapes: its drafter, its draft network, and the tables of its acceptance rule.
 
-The method itself is asked: it builds its parts of shapes, so that every registered method can be planned.
+The method itself builds its parts of shapes, so that every registered method can be planned.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from jaxspec.planning.sizes import Sized, sized
 from jaxspec.planning.uses import Use
 from jaxspec.sampling import AnySampling
 
-# Blocks of a draft network that is cut out of its target, where none is published.
+# Blocks of a draft network made of its target's first layers, if none is published.
 DRAFT_LAYERS = 2
 
 
 class Needs(NamedTuple):
-  """What a method runs with.
+  """Parts of a method, as shapes.
 
   Attributes:
-    parts: as the method built them; parameters are shapes.
+    parts: built by the method; parameters are shapes.
     draft: the draft network; None without one.
-    reads: the network that the draft side computes with: ``draft``, with the tables that it borrows.
-    table_bytes: of the arrays that the acceptance rule reads.
+    reads: the network of the draft side: ``draft``, with the tables that it borrows.
+    table_bytes: bytes of the arrays that the acceptance rule reads.
   """
 
   parts: Parts
@@ -58,12 +58,12 @@ def needs_of(
   *,
   guided: bool = False,
 ) -> Needs:
-  """Asks a method.
+  """Builds the parts of a method.
 
   Args:
-    draft: the draft network; None: the one that belongs to the model, or one that is cut out of it.
-    guided: whether the parts are guided as the sampling says, to be run. Guidance changes no shape that a plan reads: it
-      counts two halves as two rows.
+    draft: the draft network; None: the published one of the model, or the first layers of the model.
+    guided: whether the parts follow the guidance of the sampling settings, for running them. A plan does not need it: it
+      counts the two halves as two rows.
   Raises:
     ValueError: if the method does not run on the model.
   """
@@ -102,7 +102,7 @@ def _embedding(target: Sized, vocab_size: int):
 
 
 def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> Sized:
-  """The draft network of a method.
+  """Returns the draft network of a method.
 
   Raises:
     ValueError: if none fits.
@@ -129,5 +129,5 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
     return sized(name, head_of(model.config), f"head of {model.name}", dtype=dtype)
   config = InterHeadConfig(dataclasses.replace(model.config, num_layers=1, dtype=dtype))
   edge = sized(name, config, f"edge of {model.name}", dtype=dtype)
-  # Which threshold an edge network is calibrated to changes no shape.
+  # The calibrated threshold of an edge network changes no shape.
   return Sized(dataclasses.replace(edge.network, meta={"calibration": {"thresholds": [{"achieved": 0.3, "tau": 1.0}]}}))

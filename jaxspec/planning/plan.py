@@ -1,9 +1,9 @@
-"""A plan: whether a configuration fits a device, and how fast it could be there, without the device.
+"""A plan: whether a configuration fits a device, and its limits of speed, without the device.
 
 1. The network's parameters and caches are shapes of its own functions (`jax.eval_shape`).
 2. The method builds its parts of these shapes: window, draft network, tables of its rule.
 3. A mesh divides them (`jaxspec.core.mesh.divided_axis`).
-4. Bytes by part are compared with the memory, operations and bytes of a round with the peaks of the device.
+4. Bytes by part are compared with the memory of the device, operations and bytes of a round with its peaks.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Batch(NamedTuple):
 
   batch: int
   rows: int  # on each device
-  bytes: float  # on each device, the most at once
-  missing: float  # bytes beyond what is usable; 0 if it fits
+  bytes: float  # peak on each device
+  missing: float  # bytes beyond the usable memory; 0 if it fits
   speed: Speed
 
   @property
@@ -44,16 +44,16 @@ class Batch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-  """What `make_plan` found; see its arguments.
+  """Result of `make_plan`; see its arguments.
 
   Attributes:
     parameters: of the target.
     draft: name and parameters of the draft network.
-    window: tokens that the target reads in a round besides the last one.
+    window: tokens that the target reads in a round besides the newest one.
     acceptance: None for a method without drafts.
     halves: rows of a pass for each row of the batch, 2 with guidance.
-    largest: the largest batch that fits; 0 if none does.
-    named_draft: the draft network that was asked for.
+    largest: largest batch that fits; 0 if none does.
+    named_draft: the requested draft network.
   """
 
   model: Model
@@ -74,7 +74,7 @@ class Plan:
   named_draft: Model | None = None
 
   def as_json(self) -> dict[str, Any]:
-    """Everything as JSON can hold it."""
+    """All fields as JSON values."""
     model, device = self.model, self.device
     return {
       "model": {
@@ -115,7 +115,7 @@ def sampling_of(model: Model, **fields: Any) -> AnySampling:
 
 
 def default_mesh(target: Sized, count: int) -> MeshSizes:
-  """The mesh of so many devices whose axis ``model`` is the largest that the network can be divided by."""
+  """The mesh of ``count`` devices with the largest axis ``model`` that divides the network."""
   model = max(size for size in allowed(target.config) if count % size == 0)
   return MeshSizes(count // model, model)
 
@@ -140,12 +140,12 @@ def make_plan(
     batches: rows that are decoded together.
     method: the decoding method.
     sampling: settings; None: the published ones of the model.
-    draft: the draft network; None: the published one, or one that is cut out of the target.
-    mesh: how the devices are used; None: `default_mesh`.
+    draft: the draft network; None: the published one, or the first layers of the target.
+    mesh: division of the devices; None: `default_mesh`.
     dtype: of weights and arithmetic, one of `DTYPES`.
-    acceptance: probability that a draft is accepted if those before it are; None: `jaxspec.planning.assumed_acceptance`.
+    acceptance: conditional acceptance probability of a draft; None: `jaxspec.planning.assumed_acceptance`.
   Raises:
-    ValueError: for what does not fit together, in one line.
+    ValueError: for arguments that do not fit together, in one line.
   """
   if dtype not in DTYPES:
     raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")

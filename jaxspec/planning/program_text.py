@@ -1,5 +1,5 @@
-"""What the text of a compiled program says about its loops: exchanges between devices, copies of large buffers, and what
-the buffers of their state take as they are laid out."""
+"""Loops in the text of a compiled program: exchanges between devices, copies of large buffers, and padded sizes of state
+buffers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CALLED = re.compile(
 )
 _SHAPE = re.compile(r"= \(?([a-z]+\d+)\[([\d,]*)\]")
 _COPY = re.compile(r" copy(-start)?\(")
-_ON_CHIP = re.compile(r"\]\{[\d,]+:[^}]*S\([1-9]\)")  # a layout with another space than that of the memory
+_ON_CHIP = re.compile(r"\]\{[\d,]+:[^}]*S\([1-9]\)")  # a layout in another memory space
 _LAID_OUT = re.compile(r"([a-z]+\d+)\[([\d,]+)\]\{([\d,]+):T\((\d+),(\d+)\)")
 
 
 def computations(text: str) -> dict[str, list[str]]:
-  """The lines of every computation of a program by its name."""
+  """Lines of each computation of a program, by name."""
   found: dict[str, list[str]] = {}
   lines: list[str] = []
   for line in text.splitlines():
@@ -33,7 +33,7 @@ def computations(text: str) -> dict[str, list[str]]:
 
 
 def loop_lines(text: str) -> list[str]:
-  """The lines that run in a loop, those of all computations that a loop's body calls among them."""
+  """Lines that run in a loop, including all computations that a loop's body calls."""
   parts = computations(text)
   called = {name: {other for line in lines for other in _names(line)} & parts.keys() for name, lines in parts.items()}
   bodies = re.findall(r" while\(.*body=%?([\w.\-]+)", text)
@@ -52,7 +52,7 @@ def _names(line: str) -> Iterable[str]:
 
 
 def exchanges(lines: Iterable[str]) -> dict[str, int]:
-  """How often each kind of exchange between devices stands in some lines."""
+  """Number of exchanges between devices in some lines, by kind."""
   pattern = re.compile(rf" ({'|'.join(EXCHANGES)})(?:-start)?\(")
   return dict(Counter(found[1] for line in lines if (found := pattern.search(line))))
 
@@ -61,8 +61,8 @@ class Copies(NamedTuple):
   """Copies of whole buffers by shape.
 
   Attributes:
-    inside: from memory to memory; none if all updates are in place.
-    moved: between memory and the memory on the chip, which is reading a buffer or writing it back.
+    inside: from memory to memory; empty if all updates are in place.
+    moved: between memory and the memory on the chip: reads of a buffer or writes back.
   """
 
   inside: dict[str, int]
@@ -73,7 +73,7 @@ def copies(lines: Iterable[str], buffers: Iterable[tuple[str, int]]) -> Copies:
   """Copies of whole buffers in some lines.
 
   Args:
-    buffers: dtype and number of entries of the buffers that matter, ``("bf16", 4096)``.
+    buffers: dtype and number of entries of the relevant buffers, ``("bf16", 4096)``.
   """
   wanted, inside, moved = set(buffers), Counter(), Counter()
   for line in lines:
@@ -86,7 +86,7 @@ def copies(lines: Iterable[str], buffers: Iterable[tuple[str, int]]) -> Copies:
 
 
 def padded(text: str, buffers: Iterable[tuple[str, int]]) -> int:
-  """Bytes of the buffers in the largest state of a loop as a TPU lays them out: its two innermost sides are whole tiles.
+  """Bytes of the buffers in the largest state of a loop in a TPU's layout, which pads the two innermost axes to whole tiles.
 
   Args:
     buffers: as for `copies`.

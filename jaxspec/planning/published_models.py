@@ -1,4 +1,4 @@
-"""Published networks by name: their shapes, what belongs to them, and how they are published to be sampled."""
+"""Published networks by name: their shapes, their companion networks, and their published sampling."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from jaxspec.planning.sizes import Sized, sized
 
 @dataclasses.dataclass(frozen=True)
 class TextEncoder:
-  """A network that runs once per prompt, by its number of parameters."""
+  """A network that runs once per prompt, known by its number of parameters."""
 
   name: str
   parameters: int
@@ -38,25 +38,25 @@ class TextEncoder:
 # T5 1.1 XL: 32,128 x 2,048 embeddings and 24 blocks of width 2,048 with an MLP of 3 x 2,048 x 5,120.
 T5_XL = TextEncoder("flan-t5-xl encoder", 1_223_527_424)
 _VQ16 = LlamaGenVQConfig.named("VQ-16")
-# Chameleon's tokenizer has these levels, and attention in the middle only: 5 million parameters less than this.
+# Chameleon's tokenizer has these levels, and attention in the middle only: 5 million parameters fewer than this.
 _CHAMELEON_VQ = LlamaGenVQConfig(codebook_size=8192, codebook_dim=256)
 _ANOLE_PREFIX = 66  # a prompt of 64 tokens
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """A network that generates, without weights.
+  """A generating network, without weights.
 
   Attributes:
-    name: what it is called here.
+    name: name in this project.
     family: its family in `jaxspec.models.registry`.
     config: its config there.
     num_tokens: tokens of a row.
-    prefix: positions of the condition before them.
+    prefix: positions of the condition before the tokens.
     guidance: the published scale of classifier-free guidance; 1 is none.
-    logits: rows of the output matrix that are computed, where they are not all.
-    tokenizer: config of the network that makes images of tokens; None for text.
-    text: the encoder of prompts, if it is a network.
+    logits: computed rows of the output matrix, if not all.
+    tokenizer: config of the image tokenizer; None for text.
+    text: encoder of prompts, if it is a network.
     draft: name of the published draft network; None: the first layers of the network itself.
   """
 
@@ -73,12 +73,12 @@ class Model:
 
   @property
   def vocab_size(self) -> int | None:
-    """Tokens to draw from; None for vectors."""
+    """Size of the vocabulary; None for continuous tokens."""
     return self.logits or getattr(self.config, "vocab_size", None)
 
   @property
   def grid(self) -> tuple[int, int] | None:
-    """Rows and columns of the tokens of an image, as the network's family has them; None for text."""
+    """Rows and columns of the tokens of an image, from the network's family; None for text."""
     if isinstance(self.config, ChameleonConfig):
       return self.config.grid
     side = getattr(self.config, "grid", None)
@@ -90,11 +90,11 @@ class Model:
     return None if self.tokenizer is None or self.grid is None else self.grid[0] * self.tokenizer.factor
 
   def sized(self, dtype: str) -> Sized:
-    """Its shapes in a dtype."""
+    """The network as shapes in a dtype."""
     return sized(self.family, self.config, self.name, dtype=dtype)
 
   def condition_shapes(self, batch: int) -> PyTree:
-    """The shapes of a condition of so many rows."""
+    """Shapes of a condition of ``batch`` rows."""
     config, kind = self.config, getattr(self.config, "model_type", None)
     of = lambda dtype, *shape: jnp.zeros((batch, *shape), dtype)
     if isinstance(config, MARConfig):
@@ -134,10 +134,10 @@ def _llamagen(name: str, size: str, num_tokens: int = 256, *, text: bool = False
 
 
 def _chameleon(name: str, config: ChameleonConfig, prefix: int, marks: int = 0) -> Model:
-  """Anole and Lumina-mGPT: of the output matrix the rows of image tokens are computed.
+  """Anole and Lumina-mGPT: only the output rows of image tokens are computed.
 
   Args:
-    marks: tokens that the published decoders draw besides an image: two sizes and what stands around the image.
+    marks: tokens that the published decoders draw besides an image: its two sizes and the markers around it.
   """
   fields = TRUNK.head_fields(config)
   num_tokens, logits = fields["num_tokens"] + marks, fields["vocab_size"]
@@ -145,7 +145,7 @@ def _chameleon(name: str, config: ChameleonConfig, prefix: int, marks: int = 0) 
 
 
 def _lumina(side: int) -> Model:
-  """Lumina-mGPT for square images; every row of codes has an end."""
+  """Lumina-mGPT for square images; every row of codes ends with a marker."""
   config = ChameleonConfig(layout="lumina", rows=side // 16, columns=side // 16)
   return _chameleon(f"lumina-7b-{side}", config, 49, marks=5)
 
@@ -157,7 +157,7 @@ def _mar(name: str, size: str, guidance: float, draft: str | None = "mar-b") -> 
 
 
 def _gpt_neo(name: str, size: str, draft: str | None = "gpt-neo-125m") -> Model:
-  """EleutherAI's networks, for a prompt of 64 tokens that is continued by 256."""
+  """EleutherAI's networks, for prompts of 64 tokens and continuations of 256."""
   return Model(name, "gpt_neo", GPTNeoConfig.named(size), 256, 64, draft=draft)
 
 
@@ -190,15 +190,15 @@ _FOUND = (
 MODELS: dict[str, Model] = {model.name: model for model in _FOUND}
 
 
-# What tokens of a family become images by, where a folder says nothing about it.
+# Tokenizers of image families, for folders that do not name one.
 _TOKENIZERS = {"llamagen": _VQ16, "mar": KLVAEConfig(), "causal_tokens": KLVAEConfig()}
 
 
 def find_model(name: str) -> Model:
-  """A published network by name, or the network of a folder (of a bundle the target) by its config; weights are not read.
+  """A published network by name, or the network of a folder (the target of a bundle) by its config; weights are not read.
 
   Raises:
-    ValueError: for an unknown name, a damaged folder, or a network that does not generate by itself.
+    ValueError: for an unknown name, a damaged folder, or a network that does not generate alone.
   """
   if name in MODELS:
     return MODELS[name]

@@ -1,6 +1,7 @@
 """Decodes of published networks with random weights, made on the device.
 
-What a round costs does not depend on the weights. What it brings does: acceptance is imposed (`jaxspec.verifiers.imposed`).
+The cost of a round does not depend on the weights. Its committed tokens do, so acceptance is imposed
+(`jaxspec.verifiers.imposed`).
 """
 
 from __future__ import annotations
@@ -46,19 +47,19 @@ def _filled(leaf: jax.ShapeDtypeStruct, key: jax.Array) -> Array:
 
 
 def with_weights(network: Sized, seed: int) -> Network:
-  """A network of shapes with random weights; it is calibrated to no threshold."""
+  """A network of shapes with random weights, without a calibrated threshold."""
   return dataclasses.replace(network.drawing, params=filled(network.drawing.params, seed), meta={})
 
 
 class RandomModel:
-  """A model of token ids with random weights, and drafts for its methods; each is made when it is first asked for.
+  """A model of discrete tokens with random weights, and drafts for its methods; each is made at its first use.
 
   Args:
     model: a published network, or that of a checkpoint folder (`jaxspec.planning.find_model`).
     dtype: of weights and arithmetic.
-    draft: the draft network; None: the published one, or one that is cut out of the model.
+    draft: the draft network; None: the published one, or the first layers of the model.
   Raises:
-    ValueError: for a model whose tokens are vectors.
+    ValueError: for a model of continuous tokens.
   """
 
   def __init__(self, model: Model, dtype: str, draft: Model | None = None):
@@ -73,7 +74,7 @@ class RandomModel:
     return with_weights(self.model.sized(self.dtype), 0)
 
   def draft(self, method: Method) -> Network | None:
-    """What a method drafts with; None for a method without a draft network.
+    """The draft network of a method; None for a method without one.
 
     Raises:
       ValueError: if none fits.
@@ -87,27 +88,27 @@ class RandomModel:
 
   @functools.cached_property
   def _tables(self) -> dict[str, Array]:
-    """Arrays that relaxed rules compare tokens by."""
+    """Arrays by which relaxed rules compare tokens."""
     width = getattr(self.model.tokenizer, "codebook_dim", None) or 8
     of = lambda side, seed: filled(jax.ShapeDtypeStruct((self.model.vocab_size, side), jnp.float32), seed)
     return {"codebook": of(width, 2), "embedding": of(getattr(self.model.config, "dim", width), 3)}
 
   def condition(self, batch: int) -> Any:
-    """A condition of so many rows."""
+    """A condition of ``batch`` rows."""
     return filled(self.model.condition_shapes(batch), 4)
 
   def decoder(self, method: Method, sampling: SamplingConfig, imposed: Imposed | float | None = None) -> Decoder:
-    """A decode by a method.
+    """The decoder of a method.
 
     Args:
-      imposed: the acceptance of drafts, see `jaxspec.run.decoder.Decoder`; None: the rule decides.
+      imposed: acceptance of drafts, see `jaxspec.run.decoder.Decoder`; None: by the rule.
     Raises:
-      ValueError: if the method does not draw ids, or a draft does not fit.
+      ValueError: if the method does not draw discrete tokens, or a draft does not fit.
     """
     model = self.model
     if not method.fits(DISCRETE):
       raise ValueError(f"Must have a method that draws {DISCRETE} tokens for {model.name}, we instead got {method.name}")
-    draft = self.draft(method)  # before the weights of the model: one that does not fit is refused at once
+    draft = self.draft(method)  # before the weights of the model, so that a draft that does not fit fails early
     space = TokenSpace(
       vocab_size=model.vocab_size,
       num_tokens=model.num_tokens,

@@ -1,9 +1,9 @@
-"""How many drafts were accepted in every round of real decodes, to be imposed on other networks.
+"""Numbers of accepted drafts in every round of real decodes, to be imposed on other networks.
 
     jaxspec generate --method sjd --samples 8 --save-acceptance sjd.json
     jaxspec bench-model --model llamagen-l --method sjd --window 7 --acceptance sjd.json
 
-A file is JSON: what was decoded (``source``), the method with the most drafts that a round of it can accept, and a list of
+A file is JSON: the decode (``source``), the method with the largest number of drafts that a round can accept, and a list of
 numbers for each row.
 """
 
@@ -26,7 +26,7 @@ from jaxspec.run.decoder import Decoder
 from jaxspec.verifiers.imposed import Imposed
 
 FORMAT, VERSION = "jaxspec acceptance", 1
-_LARGEST = 1 << 20  # rounds in a file, and drafts of a round
+_LARGEST = 1 << 20  # limits of a file: rounds, and drafts of a round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +35,9 @@ class RecordedAcceptance:
 
   Attributes:
     method: name of the method.
-    drafts: the most drafts of a round that can be accepted.
-    lengths: of every row, the accepted drafts of each of its rounds; the last round of a row may be cut by its end.
-    source: what was decoded, for people; JSON.
+    drafts: largest number of drafts that a round can accept.
+    lengths: accepted drafts of each round, by row; the end of a row may truncate its last round.
+    source: description of the decode for readers; JSON.
   """
 
   method: str
@@ -47,33 +47,33 @@ class RecordedAcceptance:
 
   @classmethod
   def of(cls, decoder: Decoder, outcome: DecodeResult, source: Mapping[str, Any] | None = None) -> RecordedAcceptance:
-    """What a decode accepted.
+    """Records a decode.
 
     Args:
-      decoder: that decoded.
+      decoder: decoder of the outcome.
       outcome: leaves ``[B, ...]``.
     Raises:
-      ValueError: for a method without drafts of ids, or whose drafts are not all judged by the target.
+      ValueError: for a method without discrete drafts, or with drafts that the target does not judge.
     """
     method = decoder.method
     check_recordable(decoder)
     by_round, rounds = np.asarray(accepted_by_round(outcome)), np.asarray(outcome.counters.rounds)
     lengths = tuple(tuple((row[1 : last + 1] - 1).tolist()) for row, last in zip(by_round, rounds))
-    # A row may end with its prefill: it has no rounds to impose.
+    # A row may end with its prefill: it has no rounds.
     return cls(method.name, method.longest_path(), tuple(row for row in lengths if row), source or {})
 
   @property
   def acceptance(self) -> float:
-    """The acceptance that brings as many tokens in a round, if every draft has the same."""
+    """The constant acceptance of every draft with the same mean number of tokens per round."""
     return acceptance_for(1 + float(np.mean([length for row in self.lengths for length in row])), self.drafts)
 
   @property
   def imposed(self) -> Imposed:
-    """To be given to a decoder."""
+    """The lengths as the argument ``imposed`` of a decoder."""
     return Imposed(lengths=self.lengths)
 
   def check_fits(self, method: Method) -> None:
-    """Raises a ValueError if this says nothing about a method, or nothing about drafts as long as its own."""
+    """Raises a ValueError for another method, or for one with longer drafts."""
     if method.name != self.method:
       raise ValueError(f"Must have acceptance of method {method.name}, we instead got that of {self.method}")
     if method.longest_path() > self.drafts:
@@ -89,7 +89,7 @@ class RecordedAcceptance:
 
   @classmethod
   def read(cls, path: str | os.PathLike) -> RecordedAcceptance:
-    """A file.
+    """Reads a file.
 
     Raises:
       ValueError: naming the file and what is wrong with it, in one line.
@@ -110,10 +110,10 @@ class RecordedAcceptance:
 
 
 def check_recordable(decoder: Decoder) -> None:
-  """Raises a ValueError for a decoder that has no acceptance to record."""
+  """Raises a ValueError for a decoder whose acceptance cannot be recorded."""
   method = decoder.method
   if not method.fits(DISCRETE) or decoder.draws_continuous or not method.longest_path():
-    raise ValueError(f"Must have a method that drafts {DISCRETE} to record its acceptance, we instead got {method.name}")
+    raise ValueError(f"Must have drafts of discrete tokens to record their acceptance, we instead got {method.name}")
   drafter = decoder.parts.drafter
   if drafter is not None and drafter.may_accept_locally:
     raise ValueError(f"Must have a method whose drafts are all judged by the target, we instead got {method.name}")

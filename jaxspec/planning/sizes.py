@@ -1,7 +1,7 @@
-"""A network as shapes: parameters from `jax.eval_shape` of its own functions, and what a pass of it computes.
+"""A network as shapes: parameters from `jax.eval_shape` of its own functions, and the operations of a pass.
 
-Nothing is allocated. The counts of operations are formulas over these shapes: two for every weight that is multiplied and
-every input, four for every channel of a query and every slot that it attends to.
+Nothing is allocated. The counts of operations are formulas over these shapes: two per multiplied weight and input, four per
+query channel and attended slot.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Leaf(NamedTuple):
   path: str
   shape: tuple[int, ...]
   use: Use
-  tied: bool = False  # belongs to a network whose token table is its output matrix, too
+  tied: bool = False  # of a network whose token table is also its output matrix
 
   @property
   def size(self) -> int:
     return math.prod(self.shape)
 
   def divided(self, mesh: MeshSizes) -> int:
-    """Numbers on each device."""
+    """Number of entries on each device."""
     is_whole = divided_axis(self.path, self.shape, mesh.model, tied=self.tied) is None
     return self.size if is_whole else self.size // mesh.model
 
@@ -53,13 +53,13 @@ class Trunk(NamedTuple):
 
 
 def trunks_of(config: Any) -> tuple[Trunk, ...]:
-  """The blocks of a network; two runs of them in a masked one."""
+  """The blocks of a network; two trunks in a masked one."""
   if isinstance(config, MARConfig):
     sides = ((getattr(config, f"{side}_{of}") for of in ("depth", "heads", "dim")) for side in ("encoder", "decoder"))
     return tuple(Trunk(depth, heads, heads, dim // heads, dim) for depth, heads, dim in sides)
   config = getattr(config, "trunk", config)
   heads = config.num_heads
-  layers = getattr(config, "num_layers", 1)  # a head that continues features is one block
+  layers = getattr(config, "num_layers", 1)  # a head on features is one block
   return (Trunk(layers, heads, getattr(config, "kv_heads", heads), config.head_dim, config.dim),)
 
 
@@ -69,7 +69,7 @@ class Sized:
 
   Attributes:
     network: its functions, its config, and `jax.ShapeDtypeStruct` parameters in the dtype of the decode.
-    is_draft: whether it drafts; drafts are copied to all devices.
+    is_draft: whether it drafts; draft networks are replicated on all devices.
   """
 
   network: Network
@@ -77,7 +77,7 @@ class Sized:
 
   @functools.cached_property
   def drawing(self) -> Network:
-    """The network as methods take it, over the ids that it draws (`jaxspec.models.trunk`)."""
+    """The network as methods take it, over its drawn ids (`jaxspec.models.trunk`)."""
     network = self.network
     trunk = find_trunk(self.config)
     if trunk is None:
@@ -102,12 +102,12 @@ class Sized:
 
   @property
   def draws_continuous(self) -> bool:
-    """Whether its tokens are vectors."""
+    """Whether its tokens are continuous."""
     return hasattr(self.config, "token_dim")
 
   @property
   def is_masked(self) -> bool:
-    """Whether it reads all known tokens anew for every token (`jaxspec.models.mar.masked_network`)."""
+    """Whether every token needs a new pass over all known tokens (`jaxspec.models.mar.masked_network`)."""
     return isinstance(self.network.fns, MARFns)
 
   @functools.cached_property
@@ -123,16 +123,16 @@ class Sized:
     return self.itemsize * sum(leaf.divided(mesh) for leaf in self.leaves if not uses or leaf.use in uses)
 
   def multiplied(self, mesh: MeshSizes, *uses: Use) -> int:
-    """Weights that each device multiplies with every input."""
+    """Number of weights that each device multiplies with every input."""
     return sum(leaf.divided(mesh) for leaf in self.leaves if leaf.use in uses)
 
   @property
   def widest(self) -> int:
-    """The most outputs of a matrix inside a block."""
+    """Largest number of outputs of a matrix inside a block."""
     return max(leaf.shape[0] for leaf in self.leaves if leaf.use is Use.PASS)
 
   def fitting(self, mesh: MeshSizes) -> MeshSizes:
-    """The mesh; without an axis ``model`` where every device has the network whole."""
+    """The mesh, without an axis ``model`` if the network is replicated."""
     return mesh if self.is_divisible else mesh._replace(model=1)
 
   @property
@@ -155,8 +155,8 @@ def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> S
   Args:
     family: a name of `jaxspec.models.registry`.
     config: its config.
-    name: what messages call it.
-    dtype: of the parameters and the arithmetic; None: as the config says.
+    name: its name in messages.
+    dtype: of the parameters and the arithmetic; None: that of the config.
   """
   if dtype is not None and "dtype" in getattr(config, "__dataclass_fields__", {}):
     config = dataclasses.replace(config, dtype=dtype)
@@ -166,7 +166,7 @@ def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> S
 
 @functools.lru_cache(maxsize=16)
 def _shapes(family: str, config: Any, dtype: str | None) -> Params:
-  """Parameters as `jaxspec.io.checkpoints.load` would hold them."""
+  """Shapes of the parameters that `jaxspec.io.checkpoints.load` returns."""
   found = jax.eval_shape(registry.FAMILIES[family].make_fns(config).init, jax.random.key(0))
   wanted = jnp.dtype(dtype or getattr(config, "dtype", "float32"))
   kept = lambda leaf: wanted if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
@@ -174,11 +174,11 @@ def _shapes(family: str, config: Any, dtype: str | None) -> Params:
 
 
 class Pass(NamedTuple):
-  """What a pass of a network costs each device."""
+  """Cost of a pass of a network on each device."""
 
   operations: float
   read: float  # bytes of weights and caches
-  exchanged: float  # bytes that are sent to other devices
+  exchanged: float  # bytes sent to other devices
 
   def __add__(self, other: Pass) -> Pass:
     return Pass(*(ours + theirs for ours, theirs in zip(self, other)))
@@ -203,35 +203,35 @@ def pass_cost(
 
   Args:
     rows: on each device, both halves of a guided pair.
-    slots: cache slots that each input attends to; programs of static shapes read them all.
+    slots: attended cache slots of each input; programs of static shapes read them all.
     cache_bytes: of the caches on each device; all of it is read once.
-    drawn: vector tokens of a row that a diffusion head draws, in ``steps`` steps.
-    logits: rows of the output matrix that are computed; None: all.
+    drawn: continuous tokens of a row that a diffusion head draws, in ``steps`` steps.
+    logits: computed rows of the output matrix; None: all.
   """
   mesh = network.fitting(mesh)
   blocks = (Use.PASS, Use.ADDED)
   exchanged = sum(2 * trunk.layers * rows * inputs * trunk.width * network.itemsize for trunk in network.trunks)
   if network.is_masked:
-    # Attention is bidirectional: every input is a pass over all known tokens. The family knows its operations.
+    # Attention is bidirectional: every input is a pass over all known tokens. The family counts its operations.
     operations = 2.0 * rows * inputs * network.network.fns.cost(slots, 0, 0) / mesh.model
     exchanged *= network.config.buffer_size + network.config.num_tokens
   else:
     attended = sum(4 * trunk.layers * slots * trunk.heads * trunk.head_dim for trunk in network.trunks)
     operations = rows * inputs * (2.0 * network.multiplied(mesh, Use.PASS) + attended / mesh.model)
   share = 1.0
-  # An edge network has no other rows than those of the ids that are drawn.
+  # An edge network has output rows for the drawn ids only.
   if logits is not None and (whole := getattr(network.config, "drawn", getattr(network.config, "vocab_size", None))):
     share = min(logits / whole, 1.0)
   operations += 2.0 * rows * inputs * share * network.multiplied(mesh, Use.HEAD)
   read = network.weight_bytes(mesh, *blocks) + share * network.weight_bytes(mesh, Use.HEAD) + cache_bytes
-  # Every step of a chain reads the denoising head again; it is whole on every device.
+  # Every step of a chain reads the denoising head again; it is replicated on all devices.
   operations += 2.0 * rows * drawn * steps * network.multiplied(mesh, Use.STEP)
   read += steps * network.weight_bytes(mesh, Use.STEP) * bool(drawn)
   return Pass(operations, read, mesh.ring(exchanged) if mesh.model > 1 else 0.0)
 
 
 def activation_bytes(network: Sized, mesh: MeshSizes, rows: int, inputs: int, slots: int) -> float:
-  """Most bytes of activations of a pass at once, on each device; an estimate.
+  """Estimated peak bytes of activations of a pass, on each device.
 
   Of one block: the residual stream and its norm, the widest activation three times (gate, up, product), and the scores of
   all heads in float32 before and after the softmax.

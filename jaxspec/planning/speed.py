@@ -1,8 +1,8 @@
-"""How fast a decode could be: bytes and operations of a round against the peaks of the device.
+"""Limits of speed of a decode: bytes and operations of a round against the peaks of the device (roofline).
 
-These are limits, not forecasts. A pass takes at least the time to read its weights and caches once, at least the time of its
-operations, and the time of its exchanges besides. Good programs reach half to three quarters of the limit; small networks
-are bound by the launches of their kernels and reach less.
+These are limits, not forecasts. A pass takes at least the time to read its weights and caches once, or the time of its
+operations if longer, plus the time of its exchanges. Good programs reach half to three quarters of the limit; small networks
+are limited by kernel launches and reach less.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from jaxspec.sampling import AnySampling, ContinuousSampling
 
 
 class Timed(NamedTuple):
-  """A pass and its least seconds."""
+  """A pass and its minimal time in seconds."""
 
   inputs: int
   operations: float
   read: float
   exchanged: float
   seconds: float
-  bound: str  # "memory", "arithmetic" or "links": what takes longest
+  bound: str  # the longest part: "memory", "arithmetic" or "links"
 
 
 def timed(cost: Pass, inputs: int, device: Device, dtype: str) -> Timed:
-  """The least time of a pass: reading and computing overlap, exchanges do not."""
+  """Minimal time of a pass: reading and computing overlap, exchanges do not."""
   parts = {
     "memory": cost.read / device.bandwidth,
     "arithmetic": cost.operations / device.peak(dtype),
@@ -49,8 +49,8 @@ class Speed(NamedTuple):
   Attributes:
     target: a pass of the target over a window.
     draft: a pass of the draft network; None without one.
-    draft_calls: such passes for each pass of the target.
-    tokens: tokens that a pass of the target brings a row.
+    draft_calls: passes of the draft network for each pass of the target.
+    tokens: committed tokens of a row per pass of the target.
     round_s: seconds of a round.
     tokens_per_s: of the whole batch.
     row_s: seconds of a whole row.
@@ -88,7 +88,7 @@ def speed_of(
   is_vectors = target.draws_continuous
   steps = _chain_steps(sampling) if isinstance(sampling, ContinuousSampling) else 0
   window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
-  # Slots that an input attends to: all of the cache, or the known tokens of a masked network, half of them on average.
+  # Attended slots of an input: the whole cache, or the known tokens of a masked network, half of all on average.
   slots = (model.num_tokens + 1) // 2 if target.is_masked else model.prefix + model.num_tokens + window
 
   def of_target(inputs: int, drawn: int) -> Timed:
@@ -109,7 +109,7 @@ def speed_of(
   expected = method.expected(acceptance.value if acceptance is not None else 0.0, model.num_tokens)
   alone = of_target(1, 1)
   draft, calls, seconds = None, 0.0, 0.0
-  if needs.parts.decode is not None:  # a schedule of its own: all tokens of an iteration are drawn from one pass
+  if needs.parts.decode is not None:  # MAR's schedule: one pass draws all tokens of an iteration
     scored = of_target(1, round(expected.tokens))
   else:
     scored = of_target(window + 1, window + 1)

@@ -1,4 +1,4 @@
-"""The device that is here, as a plan knows devices: what it was measured to read and to compute in a second."""
+"""The device of this process for a plan, with measured bandwidth and arithmetic."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from jaxspec.planning.devices import Device, Slice
 from jaxspec.run import measure
 
 NAME = "this machine"
-_MEMORY = 1e15  # what does not fit is seen when it is made
+_MEMORY = 1e15  # arrays that do not fit fail when they are made
 _READ_MB = {"cpu": 512}  # other platforms: 4096
-_SIDE = {"cpu": 1536}  # of the matrices that are multiplied; other platforms: 8192
+_SIDE = {"cpu": 1536}  # side of the multiplied matrices; other platforms: 8192
 
 
 @functools.cache
 def this_machine(dtype: str) -> Slice:
-  """The first device of this process, measured now; its memory counts as a petabyte, its links as endless.
+  """The first device of this process, measured now; its memory counts as a petabyte, its links as infinite.
 
   Args:
-    dtype: of the products that are measured.
+    dtype: dtype of the measured products.
   """
   platform = jax.default_backend()
   read = bandwidth(_READ_MB.get(platform, 4096))

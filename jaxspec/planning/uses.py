@@ -1,4 +1,4 @@
-"""When a parameter of a network is multiplied, by its name: what a pass reads and computes."""
+"""Uses of a network's parameters by name: which are read and multiplied in a pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 class Use(enum.Enum):
-  """When a parameter is multiplied, once for every input."""
+  """When a parameter is multiplied; at most once per input."""
 
   PASS = "in every pass"
   HEAD = "for inputs whose logits are read"
@@ -17,25 +17,25 @@ class Use(enum.Enum):
   ADDED = "never: norms and biases"
 
 
-# By path, the first that fits. Weights are [out, in].
+# By path; the first match counts. Weights are [out, in].
 _USES: tuple[tuple[str, Use], ...] = (
   (r"(.*\.)?\w*norm\.(weight|bias)", Use.ADDED),
   (r"cls_embedding\.cap_proj\..*", Use.CONDITION),
   (r"(.*\.)?(tok_embeddings|embed_tokens|wte|wpe|embedding_table|class_emb)\.weight", Use.LOOKUP),
   (r"(.*\.)?(uncond_embedding|\w+_learned|mask_token|fake_latent)", Use.LOOKUP),
   (r"(.*\.)?((output|lm_head)\.weight|(centre|radius)_weight)", Use.HEAD),
-  (r"diffloss\.(time|cond)_embed\..*", Use.ADDED),  # once for a schedule and once for a token: next to nothing
+  (r"diffloss\.(time|cond)_embed\..*", Use.ADDED),  # once per schedule and once per token: negligible
   (r"diffloss\.(input_proj|res_blocks_\d+|final_layer)\..*weight", Use.STEP),
 )
 _TIED = re.compile(r"(.*\.)?(embed_tokens|wte)\.weight")
 
 
 def use_of(path: str, shape: tuple[int, ...], *, tied: bool = False) -> Use:
-  """The use of a parameter; matrices that no name tells apart are multiplied in every pass.
+  """The use of a parameter; matrices without a listed name are multiplied in every pass.
 
   Args:
     path: names joined by dots.
-    tied: whether the token table is the output matrix, too.
+    tied: whether the token table is also the output matrix.
   """
   if tied and _TIED.fullmatch(path):
     return Use.HEAD

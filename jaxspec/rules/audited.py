@@ -1,14 +1,14 @@
 """The exact bias of every token that a decode commits, measured during the decode.
 
-`audited` wraps an acceptance rule. The verdicts stay the same. For each committed token they also carry figures of the exact
-distribution that the rule gave it (`TokenAudit`, in `DecodeResult.metrics`). The rule is enumerated over the vocabulary with
-the p and q of the position, so a figure has no sampling error of its own. Only the visited positions are random.
+`audited` wraps an acceptance rule. The verdicts stay the same. They also carry figures of the exact distribution of each
+committed token under the rule (`TokenAudit`, in `DecodeResult.metrics`). The rule is enumerated over the vocabulary with the
+p and q of the position, so only the visited positions are random: a figure has no sampling error.
 
-The distribution of a token is conditioned on everything that the rule's test reads: the prefix, the drafts of the round that
-were accepted before it, and the distribution q that its draft was drawn from. In a Jacobi window q is the window's row,
-which is the target's distribution after an older guess of the prefix. A token without a draft (token 0, or the bonus token
-after a fully accepted draft) is drawn from p and counts with a distance of 0. Total variation is convex. The total variation
-given the prefix alone is therefore at most the mean over all q. That of a whole image is at most the sum over tokens.
+The distribution of a token is conditioned on all inputs of the rule's test: the prefix, the drafts accepted before it in the
+round, and the proposal q of its draft. In a Jacobi window q is the window's row, which is the target's distribution after an
+older guess of the prefix. A token without a draft (token 0, or the bonus token after a fully accepted draft) is drawn from p
+and counts with a distance of 0. Total variation is convex. The total variation given the prefix alone is therefore at most
+the mean over all q. That of a whole image is at most the sum over tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jaxspec.sampling import logit_processing
 
 
 class TokenAudit(NamedTuple):
-  """How far the distribution of a committed token is from the target's; leaves ``[B, N]``, or ``[B, K + 1]`` of one round.
+  """Distance of a committed token's distribution from the target's; leaves ``[B, N]``, or ``[B, K + 1]`` of one round.
 
   All fields but ``tested`` are 0 where ``tested`` is False.
   """
@@ -63,7 +63,7 @@ def audited(rule: AcceptFn) -> Audited:
   Args:
     rule: a `ChainRule`, or for drafters of trees a `TreeRule`.
   Raises:
-    ValueError: for another rule, whose acceptance of tokens that were not drafted is unknown.
+    ValueError: for another rule, which gives no acceptance of undrafted tokens.
   """
   if not isinstance(rule, (ChainRule, TreeRule)):
     name = getattr(rule, "__name__", type(rule).__name__)

@@ -1,4 +1,4 @@
-"""The form of all acceptance rules for a chain: test each draft, accept the leading ones, draw one more token.
+"""Base of acceptance rules for a chain: test each draft, accept the leading ones, draw one more token.
 
 A rule is two functions of one position: the probability ``a(x)`` of accepting a draft x, and the weights of the token that
 is emitted after a rejection. With drafts from q, the distribution of one emitted token is
@@ -7,8 +7,8 @@ is emitted after a rejection. With drafts from q, the distribution of one emitte
 
 Every rule has TV(phat, p) >= alpha - alpha_SD, with alpha = sum_x q(x) a(x) and alpha_SD = sum_x min(p(x), q(x)), because
 phat >= q a everywhere. Each point of acceptance above the lossless rule therefore costs at least one point of bias. The
-weights ``[p - q a]+`` reach the least bias that is possible for a given a, ``sum_y [q(y) a(y) - p(y)]+``. They equal
-``[p - q]+`` up to a factor wherever a >= min(1, p/q).
+weights ``[p - q a]+`` attain the least possible bias for a given a, ``sum_y [q(y) a(y) - p(y)]+``. They equal ``[p - q]+``
+up to a factor wherever a >= min(1, p/q).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ProposalRowFn = Callable[[PyTree, Array], Array]  # (proposal, position [B]) -> 
 
 
 def logits_row(proposal: PyTree, position: Array) -> Array:
-  """Probabilities ``[B, V]`` of one position ``[B]`` of a proposal that is given by logits ``[B, K, V]``."""
+  """Probabilities ``[B, V]`` at one position ``[B]`` of a proposal with logits ``[B, K, V]``."""
   return logit_processing.probabilities(_row(proposal, position))
 
 
@@ -46,7 +46,7 @@ def commit_leading(
 
   Args:
     keys: ``[B]`` keys; consumed.
-    draft: chain of ``K`` tokens with logits ``[B, K, V]`` as proposal, or what ``proposal_row_fn`` reads.
+    draft: chain of ``K`` tokens with logits ``[B, K, V]`` as proposal, or a proposal for ``proposal_row_fn``.
     target: ``[B, K + 1, V]`` processed target logits.
     accept_prob: ``[B, K]`` probability of accepting each draft.
     residual_fn: ``(tokens [B], p [B, V], q [B, V]) -> [B, V]`` float32 weights of the token emitted after the
@@ -63,7 +63,7 @@ def commit_leading(
   num_accepted = jnp.sum(jnp.cumprod(accepted.astype(jnp.int32), axis=1), axis=1)  # [B]
   rejected = num_accepted < draft.num_drafted
 
-  # Only one row of each distribution is needed from here on.
+  # From here on only one row of each distribution is needed.
   position = jnp.minimum(num_accepted, window - 1)
   p = logit_processing.probabilities(_row(target, num_accepted))  # [B, V]
   q = proposal_row_fn(draft.proposal, position)
@@ -82,8 +82,8 @@ class ChainRule:
   ``tables``.
 
   Attributes:
-    residual: weights after a rejection: ``paper`` as published, ``optimal`` for ``[p - q a]+``, the least bias that
-      is possible with this acceptance.
+    residual: weights after a rejection: ``paper`` as published, ``optimal`` for ``[p - q a]+``, the least possible bias with
+      this acceptance.
   Raises:
     ValueError: for an unknown residual.
   """
@@ -98,16 +98,16 @@ class ChainRule:
 
   @property
   def numbers(self) -> tuple[str, ...]:
-    """Names of the fields that programs take as arguments (`jaxspec.rules.traced_numbers`); nothing static reads them."""
+    """Names of the fields that are arguments of programs (`jaxspec.rules.traced_numbers`), not static."""
     return ()
 
   def without_numbers(self) -> Self:
-    """The rule with its `numbers` at fixed values, equal for all rules that differ in them alone."""
+    """The rule with its `numbers` at fixed values, so that rules that differ only in them are equal."""
     return self
 
   @property
   def residual_reads_token(self) -> bool:
-    """Whether `residual_weights` depends on which token was rejected."""
+    """Whether `residual_weights` depends on the rejected token."""
     return False
 
   @property
@@ -120,7 +120,7 @@ class ChainRule:
     raise NotImplementedError
 
   def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
-    """Probability ``[..., V]`` of accepting every token of the vocabulary if it were drafted."""
+    """Probability ``[..., V]`` of accepting each token of the vocabulary as a draft."""
     raise NotImplementedError
 
   def residual_weights(self, tables: PyTree, tokens: Array, p: Array, q: Array) -> Array:
@@ -144,7 +144,7 @@ class ChainRule:
 
 
 def ratio(p: Array, q: Array) -> Array:
-  """min(1, p/q) elementwise. Where q = 0, which no draft has in exact arithmetic, it is 1 if p > 0 and else 0."""
+  """min(1, p/q) elementwise. If q = 0, which is impossible for a draft in exact arithmetic, it is 1 for p > 0 and else 0."""
   quotient = p / jnp.where(q > 0, q, 1.0)
   return jnp.where(q > 0, jnp.minimum(quotient, 1.0), (p > 0).astype(p.dtype))
 

@@ -1,7 +1,7 @@
-"""Couplings of drafted Gaussian steps with the target's, with random numbers that row keys address.
+"""Couplings of drafted Gaussian steps with the target's, with random numbers addressed by row keys.
 
-`jaxspec.rules.couplings` has the mathematics of one step. Here a rule tests many drafted steps at once. Then it couples
-the first rejected one again, on the same numbers, for what replaces it.
+`jaxspec.rules.couplings` has the mathematics of one step. Here a rule tests many drafted steps at once. Then it couples the
+first rejected step again, on the same numbers, for its replacement.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class SplitNormals(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Coupler:
-  """How a drafted step is tested and replaced; the output follows the target's step exactly.
+  """Test and replacement of a drafted step; the output follows the target's step exactly.
 
   Attributes:
-    coupling: what is done where deviations differ: ``maximal`` accepts most and replaces by rejection sampling, ``split``
-      needs no loop. Where deviations agree, both accept equally often but for ``eta``.
+    coupling: construction for different deviations: ``maximal`` has the largest acceptance and replaces by rejection
+      sampling, ``split`` needs no loop. For equal deviations both have the same acceptance, apart from ``eta``.
     eta: damping of ``maximal`` in (0, 1]; below 1 the cap is reached with probability ``eta^max_tries`` at most.
     max_tries: cap on the proposals of ``maximal`` for a rejected step.
   Raises:
@@ -75,7 +75,7 @@ class Coupler:
       raise ValueError(f"Must have max_tries of at least 1, we instead got {self.max_tries}")
 
   def normals(self, keys: Key, shape: tuple[int, ...]) -> SplitNormals | None:
-    """What `couple` needs besides uniforms for steps of a shape ``[B, ..., C]``."""
+    """Normals of `couple` for steps of a shape ``[B, ..., C]``."""
     if self.coupling != "split":
       return None
     split_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(_SPLIT))
@@ -95,9 +95,9 @@ class Coupler:
     Args:
       drafted: leaves ``[B, ..., C]``.
       mean: of the target's steps, ``[B, ..., C]``, as is log_std.
-      normals: from `normals`, of the same steps; the split coupling has them.
+      normals: from `normals`, for the same steps; read by the split coupling.
       log_u: ``[B, ...]``; inf rejects a draft and -inf accepts it.
-      keys: ``[B]``, with leaves ``[B, C]``; ``maximal`` replaces rejected drafts only if it gets them.
+      keys: ``[B]``, for leaves ``[B, C]``; without them ``maximal`` does not replace rejected drafts.
     """
     sd_q, sd_p = jnp.exp(drafted.log_std), jnp.exp(log_std)
     if normals is not None:
@@ -117,6 +117,6 @@ class Coupler:
     )
 
   def replacements(self, coupled: Coupled, rejected: Array) -> tuple[Array, Array]:
-    """Proposals drawn ``[B]`` int32 in rejected rows, and ``[B]`` bool, rows in which the cap was reached."""
+    """Proposals drawn ``[B]`` int32 in rejected rows, and ``[B]`` bool, rows that reached the cap."""
     tries = jnp.zeros(rejected.shape, jnp.int32) if coupled.num_tries is None else coupled.num_tries
     return jnp.where(rejected, jnp.where(tries < 0, self.max_tries, tries), 0), rejected & (tries < 0)

@@ -1,4 +1,4 @@
-"""Exact couplings of two Gaussians: they turn a draft from one into a sample of the other and accept it often.
+"""Exact couplings of two Gaussians: a draft from one becomes a sample of the other, often unchanged.
 
 A draft ``y = mu_q + sd_q z`` from ``q = N(mu_q, diag sd_q^2)`` is judged against ``p = N(mu_p, diag sd_p^2)``. The output
 follows p exactly, and equals y where y is accepted. There are three constructions:
@@ -13,7 +13,7 @@ follows p exactly, and equals y where y is accepted. There are three constructio
   unfinished.
 
 Everything is elementwise over leading axes ``...`` (tokens, denoising steps). Uniforms come as logarithms. Noise must not be
-used again after a decision has depended on it.
+reused after a decision has depended on it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def reflect(mu_q: Array, mu_p: Array, sd: Array, z: Array, log_u: Array) -> Coup
   along = jnp.sum(distance * z, axis=-1)
   log_ratio = -(along + 0.5 * squared)
   accepted = (log_u < log_ratio) | (squared == 0)
-  # 2 e (e.z) = 2 D (D.z) / |D|^2. With equal means every draft is accepted; nothing may be divided by zero.
+  # 2 e (e.z) = 2 D (D.z) / |D|^2. With equal means every draft is accepted; the division must be safe.
   factor = 2.0 * along / jnp.where(squared == 0, 1.0, squared)
   mirrored = mu_p + sd * (z - factor[..., None] * distance)
   return Coupled(jnp.where(accepted[..., None], mu_q + sd * z, mirrored), accepted, log_ratio)
@@ -83,8 +83,8 @@ def split(mu_q: Array, sd_q: Array, mu_p: Array, sd_p: Array, z: Array, w: Array
 def _log_ratio(z_p: Array, log_sd_p: Array, z_q: Array, log_sd_q: Array) -> Array:
   """``log p / q [...]`` of a point with deviates z ``[..., C]`` from each mean.
 
-  Components are subtracted before they are added up: the logarithms of the two densities of thousands of components would
-  leave a few digits of their difference.
+  Differences of components are summed, because the difference of two log densities of thousands of components would lose
+  most digits.
   """
   return jnp.sum(0.5 * (z_q - z_p) * (z_q + z_p) + (log_sd_q - log_sd_p), axis=-1)
 
@@ -112,7 +112,7 @@ def maximal(
   Args:
     mu_q: ``[..., C]``, as are sd_q, mu_p, sd_p and z.
     log_u: ``[...]`` logarithms of uniforms.
-    proposal_fn: fresh randomness of each trip of the loop.
+    proposal_fn: fresh randomness of each iteration of the loop.
     eta: damping in (0, 1]; 1 accepts most.
     max_tries: static cap; a row that reaches it takes its last proposal, and `Coupled.num_tries` is -1.
   """

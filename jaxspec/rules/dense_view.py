@@ -1,7 +1,7 @@
-"""Lets rules that read logits judge drafts from a quantized distribution on few tokens.
+"""Adapter of rules that read logits to drafts from a quantized distribution on few tokens.
 
 Drafts from a `SparseDistribution` follow ``counts / total``. `DenseView` gives the wrapped rule the logarithms of exactly
-these probabilities, so that the rule reads the distribution that the drafts were drawn from.
+these probabilities, the proposal of the drafts.
 """
 
 from __future__ import annotations

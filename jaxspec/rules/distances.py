@@ -1,7 +1,7 @@
-"""Distances between tokens: the tables that lossy acceptance rules read.
+"""Distances between tokens: the tables of lossy acceptance rules.
 
-Each token has a vector: its input embedding in the language model (the released GSD code) or its row in the codebook of the
-image tokenizer (LANTERN). A table records which of the two it was made from, because thresholds do not carry over.
+Each token has a vector: its input embedding in the language model (the released GSD code) or its row in the image
+tokenizer's codebook (LANTERN). A table records its source, because thresholds do not carry over.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def neighbour_table(codebook: Array, num_neighbours: int, *, normalise: bool = T
     codebook: ``[V, D]`` rows of the image tokenizer's codebook.
     num_neighbours: columns of the table, at most V - 1. `Lantern` with the ``compat`` residual reads one more than its
       number of neighbours.
-    normalise: scale rows to unit length first, as the LlamaGen decoder does when it looks codes up; False uses the stored
-      rows, as the released code does. Both orders agree only if all stored rows have the same length.
+    normalise: scale rows to unit length first, like the LlamaGen decoder; False uses the stored rows, like the released
+      code. Both give the same order only if all stored rows have the same length.
   Returns:
-    ``[V, num_neighbours]`` int32, nearest first; the code itself is left out, ties go to the smaller id.
+    ``[V, num_neighbours]`` int32, nearest first; without the code itself; ties go to the smaller id.
   Raises:
     ValueError: for a number of neighbours out of range.
   """

@@ -2,8 +2,8 @@
 
 ``phat(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) r_x(y)``. The draft x ~ q is accepted with probability a(x); otherwise y is
 drawn from the normalised residual r_x. All tokens of the vocabulary are enumerated and nothing is sampled. In a tree, the
-candidates of a position are given and are tested one after the other. The distribution is then the mass of each candidate,
-plus the residual after all were rejected.
+given candidates of a position are tested in turn. The distribution is then the mass of each candidate, plus the residual
+after the rejection of all.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def exact_tree_distribution(
 ) -> PositionDistribution:
   """Enumerates a rule for trees at the positions after one node of every row, leading axis ``B``.
 
-  In the result, ``accept`` is the probability that a candidate is accepted once it is tested, and 0 for other tokens.
-  ``alpha`` is the probability that any candidate is accepted. ``alpha_sd`` is the same under the exact rule.
+  In the result, ``accept`` is the probability of accepting a tested candidate, and 0 for other tokens. ``alpha`` is the
+  probability that any candidate is accepted. ``alpha_sd`` is the same under the exact rule.
 
   Args:
     draft: a tree (or a chain) of ``K`` candidates; ``target [B, K + 1, V]`` the processed logits.
@@ -109,7 +109,7 @@ def _normalised(weights: Array, p: Array) -> Array:
 
 
 def _emitted_by_each(rule: ChainRule, tables: PyTree, p: Array, q: Array, rejected: Array) -> Array:
-  """``sum_x rejected(x) r_x``, one token after the other, so that V residuals ``[..., V]`` are never in memory together."""
+  """``sum_x rejected(x) r_x``, one token after the other, so that at most one residual ``[..., V]`` is in memory."""
 
   def add(token: Array, distribution: Array) -> Array:
     weights = rule.residual_weights(tables, jnp.full(p.shape[:-1], token, jnp.int32), p, q)

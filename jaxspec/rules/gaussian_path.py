@@ -52,8 +52,8 @@ def released_log_ratio(
 def residual_accept_prob(x: Array, p: ChainSummary, q: ChainSummary, log_sigma: Array) -> Array:
   """Probability ``[...]`` of accepting a proposal ``x ~ N(mu_p, sd_p)`` after a rejection (CSpD, section 4.3).
 
-  It is ``max(0, S p(x) - q(x)) / (S p(x)) = 1 - min(1, q / (S p))``. Where S p < q everywhere no proposal is ever accepted,
-  so a loop over proposals needs a cap.
+  It is ``max(0, S p(x) - q(x)) / (S p(x)) = 1 - min(1, q / (S p))``. If S p < q everywhere no proposal is accepted, so a
+  loop over proposals needs a cap.
 
   Args:
     log_sigma: `log_sigma_ratio` as published, its negative as released, 0 for the exact residual.

@@ -12,8 +12,8 @@ from jaxspec.sampling.logit_processing import sample
 def greedy(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   """Accepts a draft iff it is the target's arg-max; see `jaxspec.core.types.AcceptFn`.
 
-  A rejected draft is replaced by the arg-max. Where nothing was rejected (a bonus token, or a round without drafts) the
-  target samples as in plain decoding. The rule is lossy, except at temperature 0.
+  A rejected draft is replaced by the arg-max. Without a rejection (a bonus token, or a round without drafts) the target
+  samples as in plain decoding. The rule is lossy, except at temperature 0.
   """
   window = draft.tokens.shape[1]
   best = jnp.argmax(target, axis=-1).astype(jnp.int32)  # [B, K + 1]

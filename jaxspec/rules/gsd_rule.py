@@ -30,7 +30,7 @@ from jaxspec.sampling.residual import at
 
 
 class Group(NamedTuple):
-  """The group of a token. The token itself always belongs to it and is left out here."""
+  """The group of a token, without the token itself."""
 
   members: Array  # [..., n] int32, tokens of the window
   kept: Array  # [..., n] bool, which of them are in the group
@@ -40,8 +40,8 @@ class Group(NamedTuple):
 class GsdRule(ChainRule):
   """Grouped speculative decoding with groups by rank; ``tables`` is a `DistanceTable` or `TokenVectors`.
 
-  Defaults follow the released code (G 14, delta 0.15, d 0.5), except where it is not reproducible or loses acceptance
-  without gain. `gsd_released` has its edge cases.
+  Defaults follow the released code (G 14, delta 0.15, d 0.5), except where it is not reproducible or has less acceptance for
+  the same bias. `gsd_released` has its edge cases.
 
   Attributes:
     group_size: G, the number of ranks that the window spans.
@@ -95,7 +95,7 @@ class GsdRule(ChainRule):
 
   @property
   def reach(self) -> tuple[int, int]:
-    """How many ranks the window spans below and above the token."""
+    """Number of ranks of the window below and above the token."""
     half = self.group_size // 2
     return half, half if self.window == "centered" else max(half - 1, 0)
 
@@ -187,7 +187,7 @@ def _gather(distribution: Array, members: Array) -> Array:
 def gsd_released(group_size: int = 14, max_gap: float = 0.15, max_distance: float = 0.5) -> GsdRule:
   """`GsdRule` with the edge cases of the released code (junhyukso/GSD 4216c7c), for parity.
 
-  Two things are not reproduced: the arbitrary order of removed tokens, and that the distance filter is off for ids above
-  10000 (image ids stay below).
+  Not reproduced: the arbitrary order of removed tokens, and the missing distance filter for ids above 10000 (image ids are
+  smaller).
   """
   return GsdRule(group_size, max_gap, max_distance, edge="compat", support="compat", max_rule=False)

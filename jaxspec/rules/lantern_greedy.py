@@ -3,8 +3,8 @@
 The draft's entry in the target's probabilities is raised to its relaxed probability. The draft is accepted if it then is the
 arg-max. After a rejection, and after the last draft, the next token is the arg-max of the unchanged probabilities.
 
-At temperature 0 a processed distribution has all its mass on one token, so there is nothing to borrow. With this rule the
-target side must have temperature 1 and the draft side temperature 0 (`jaxspec.methods.Lantern` sets both).
+At temperature 0 a processed distribution has all its mass on one token, so its neighbours have no mass to borrow. With this
+rule the target side must have temperature 1 and the draft side temperature 0 (`jaxspec.methods.Lantern` sets both).
 """
 
 from __future__ import annotations

@@ -3,20 +3,19 @@
 LANTERN (Jang et al. 2025, arXiv 2410.03355), LANTERN++ (Park et al. 2025, arXiv 2502.06352). For a draft x under
 target p:
 
-1. The k nearest codes of x are taken nearest first, as long as their mass S(A) stays within a limit: ``bound`` (LANTERN,
-   delta) or ``(bound - 1) p(x)`` (LANTERN++, lambda). They are the set A(x). If the first code already exceeds the limit,
-   A is empty.
+1. The set A(x) has the nearest of the k neighbouring codes of x whose mass S(A) is within a limit: ``bound`` (LANTERN,
+   delta) or ``(bound - 1) p(x)`` (LANTERN++, lambda). If the first code exceeds the limit, A is empty.
 2. The relaxed probability is ``p_rel(x) = p(x) + S(A)``.
-3. A candidate that was certain is accepted with probability ``min(1, p_rel(x))``, one that was sampled from q with
-   probability ``min(1, p_rel(x) / q(x))``.
+3. A certain candidate is accepted with probability ``min(1, p_rel(x))``, a candidate sampled from q with probability
+   ``min(1, p_rel(x) / q(x))``.
 4. After a rejection the distribution changes (`LanternRule.after_point`, `LanternRule.after_sample`). Then the next
    candidate of the position is judged, or a token is drawn.
 
-The rule is lossy. Every token may borrow at once, so an additive bound does **not** limit the bias by delta: with p on m
-codes and q on their nearest codes, delta = 1/m accepts every draft and the output follows q. With the multiplicative bound,
-``q a <= bound * p``, and a token outside the target's support is never accepted.
+The rule is lossy. All tokens may borrow at the same time, so an additive bound does **not** limit the bias to delta: with p
+on m codes and q on their nearest codes, delta = 1/m accepts every draft and the output follows q. With the multiplicative
+bound, ``q a <= bound * p``, and a token outside the target's support is never accepted.
 
-The methods judge one position and know no chain and no tree; leading axes ``...`` are free.
+The methods judge one position, independent of chains and trees; leading axes ``...`` are free.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Relaxed(NamedTuple):
 
 
 def relaxed_mass(neighbours: Array, p: Array, tokens: Array, limit: Array) -> Relaxed:
-  """p(x) plus the mass of its nearest neighbours, as many of them, nearest first, as stay within ``limit``.
+  """p(x) plus the mass of its nearest neighbours, up to ``limit``.
 
   Args:
     neighbours: ``[V, k]`` int32 nearest other codes of every code, nearest first.
@@ -67,9 +66,8 @@ class LanternRule(ChainRule):
     bound: delta (largest borrowed mass), or lambda (largest ratio p_rel / p) if ``relative``.
     relative: whether the bound is a ratio.
     residual: weights after a rejection. ``optimal`` is ``[p - q a]+``, here the same as ``[p - q]+``. ``paper`` is as
-      published, without x and the codes that it borrowed from. ``compat`` is as in the released code (jadohu/LANTERN
-      3a56e45), which reads k + 1 neighbours, treats certain and sampled candidates in opposite ways, and is both
-      slower and further from p.
+      published, without x and A. ``compat`` is as in the released code (jadohu/LANTERN 3a56e45), which reads k + 1
+      neighbours and treats certain and sampled candidates in opposite ways; it is slower and has more bias.
   Raises:
     ValueError: for a setting out of range.
   """
@@ -160,7 +158,7 @@ class LanternRule(ChainRule):
   def residual_weights(self, tables: Array, tokens: Array, p: Array, q: Array) -> Array:
     """See `ChainRule.residual_weights`."""
     if self.residual == "paper":
-      # [p' - q]+, where p' is p with the mass of A moved onto x. Nothing is left on A, nor on x, which was rejected.
+      # [p' - q]+, where p' is p with the mass of A moved onto x. It is 0 on A and on the rejected x.
       relaxed = self.relax(tables, p, tokens)
       left = _without(lossless_weights(tokens, p, q), tokens[..., None], True)
       return _without(left, relaxed.members, relaxed.taken)
@@ -169,7 +167,7 @@ class LanternRule(ChainRule):
     return super().residual_weights(tables, tokens, p, q)
 
   def _without_block(self, tables: Array, distribution: Array, p: Array, tokens: Array) -> Array:
-    """``distribution`` without the first k + 1 neighbours wherever mass was borrowed (released code)."""
+    """``distribution`` without the first k + 1 neighbours if mass was borrowed (released code)."""
     borrowed = self.relax(tables, p, tokens).taken[..., :1]
     block = self._columns(tables, self.num_neighbours + 1)[tokens]
     return _without(distribution, block, borrowed)

@@ -1,9 +1,9 @@
 """LANTERN over draft trees of certain candidates (arXiv 2410.03355, section 4; released code jadohu/LANTERN 3a56e45).
 
-The candidates of a position are tested one after another, each under the distribution that is left after the rejections
-before it. Candidate x is accepted with its relaxed probability `Lantern.accept_point`; after its rejection the distribution
-is `Lantern.after_point`. The earlier siblings of x are known beforehand. The distributions for all candidates of a tree are
-therefore computed together, one step for each earlier sibling. The walk is that of `jaxspec.rules.tree_rule`.
+The candidates of a position are tested in turn, each under the distribution after the earlier rejections. Candidate x is
+accepted with its relaxed probability `Lantern.accept_point`; after its rejection the distribution is `Lantern.after_point`.
+The earlier siblings of x are known beforehand. The distributions for all candidates of a tree are therefore computed
+together, one step for each earlier sibling. The walk is that of `jaxspec.rules.tree_rule`.
 
 If every position has one candidate, this is the chain rule with a certain proposal (q = 1 on the draft).
 """
@@ -33,7 +33,7 @@ def _accept_prob(rule: LanternRule, tables: PyTree, candidates: Candidates, targ
   distributions = logit_processing.probabilities(target)[rows, candidates.source]  # [B, K, V]
   distributions = _after_rejections(rule, tables, distributions, candidates.tokens[:, None, :], candidates.earlier)
   same = candidates.tokens[:, :, None] == candidates.tokens[:, None, :]
-  # A rejected token is gone. A later copy of it could still borrow, so its probability is set to 0.
+  # A later copy of a rejected token could still borrow, so its probability is set to 0.
   repeated = jnp.any(candidates.earlier & same, axis=-1)
   return jnp.where(repeated, 0.0, rule.accept_point(tables, candidates.tokens, distributions))
 
@@ -44,7 +44,7 @@ def _remaining(rule: LanternRule, tables: PyTree, distribution: Array, tokens: A
 
 
 def _after_rejections(rule: LanternRule, tables: PyTree, distributions: Array, tokens: Array, rejected: Array) -> Array:
-  """What is left of ``distributions [..., V]`` after the ``tokens [..., K]`` with ``rejected [..., K]`` were rejected."""
+  """``distributions [..., V]`` after the rejection of the ``tokens [..., K]`` with ``rejected [..., K]``."""
   rank = jnp.cumsum(rejected.astype(jnp.int32), axis=-1)  # the first rejected token has rank 1
 
   def refuse(index: Array, distributions: Array) -> Array:

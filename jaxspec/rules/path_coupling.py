@@ -5,11 +5,11 @@ state is accepted or replaced so that it follows the target's step exactly (`jax
 whole drafted tokens of a sequence in the same way:
 
 1. The first ``shared_steps`` steps of both chains use the same noise, each chain along its own path. This noise has the same
-   distribution under both models, so everything that follows may be conditioned on it.
+   distribution under both models, so the rest may be conditioned on it.
 2. All other steps are coupled. The target describes its step at every drafted state in one pass of its head. The first
    coupled step starts from the target's own state. A later step only matters if all steps before it were accepted.
 3. A token is accepted iff every coupled step of its chain is accepted, the last one included. It is then a sample of the
-   target's chain, and bit for bit the draft that later drafts were conditioned on.
+   target's chain, and equals the draft, on which later drafts depend, bit for bit.
 4. The first token with a rejected step takes the corrected state at that step. From there the target's chain runs to its end
    on fresh noise. Later drafts are discarded. After full acceptance the target's chain draws one more token.
 
@@ -55,10 +55,10 @@ class PathCoupling:
   """The exact rule; a `jaxspec.diffusion.token_chains.TokenRule`.
 
   Attributes:
-    shared_steps: number of leading steps on shared noise; None is all but the last one. Each shared step costs the target a
-      pass of its head, one after another. Each other step must be coupled, and all of them must be accepted.
-    coupling: see `jaxspec.rules.coupled_steps.Coupler`, as for the others. `TokenReport.fallback` is True where
-      ``max_tries`` is reached.
+    shared_steps: number of leading steps on shared noise; None is all but the last one. Each shared step costs the target
+      one sequential pass of its head. All other steps are coupled and have to be accepted.
+    coupling: see `jaxspec.rules.coupled_steps.Coupler`, also for ``eta`` and ``max_tries``. `TokenReport.fallback` is True
+      where ``max_tries`` is reached.
     eta: damping of ``maximal``.
     max_tries: cap on its proposals for a rejected step.
   Raises:
@@ -77,7 +77,7 @@ class PathCoupling:
 
   @property
   def coupler(self) -> Coupler:
-    """How one step is coupled."""
+    """The coupling of one step."""
     return Coupler(self.coupling, self.eta, self.max_tries)
 
   def check(self, num_steps: int, noisy_end: bool) -> None:
@@ -88,7 +88,7 @@ class PathCoupling:
       raise ValueError(f"Must have shared_steps below the {num_steps} steps of a chain, we instead got {self.shared_steps}")
 
   def num_coupled(self, num_steps: int) -> int:
-    """Steps ``R`` of a chain that are coupled."""
+    """Number ``R`` of coupled steps of a chain."""
     return 1 if self.shared_steps is None else num_steps - self.shared_steps
 
   def describe(self, drawn: Chain, noise: TokenNoise, temperature: Array) -> DraftPath:

@@ -4,9 +4,9 @@
 2. Draft x is accepted iff ``log u <= log ratio(x)``. The ratio is that of the two last Gaussians times the Sigma product of
    all other steps (`jaxspec.rules.gaussian_path`). After the first rejection all later drafts are discarded.
 3. The rejected token is replaced by rejection sampling: proposals from the target's last Gaussian are accepted with
-   probability ``[S p - q]+ / (S p)``. The published loop may run forever. Here it is capped; at the cap the last proposal is
-   taken and reported. After full acceptance the target's own chain after the whole draft gives one more token. (The paper
-   evaluates that distribution and never draws from it.)
+   probability ``[S p - q]+ / (S p)``. The published loop may not terminate. Here it is capped; at the cap the last proposal
+   is taken and reported. After full acceptance the target's own chain gives one more token. (The paper evaluates that
+   distribution without drawing from it.)
 
 **The rule is lossless only with** ``sigma="none"`` **and chains that end with noise.** Given the shared noise, the last step
 of both chains is then Gaussian, and the ratio without S is that of speculative sampling. With S as published (``paper``) the
@@ -38,7 +38,7 @@ class PathRatio:
 
   Attributes:
     sigma: the Sigma product: as in the ``paper``, inverse as in the ``released`` code, or ``none``.
-    align: True runs the target's chains on the drafts' noise, False on noise of their own (the paper's ablation).
+    align: True runs the target's chains on the drafts' noise, False on independent noise (the paper's ablation).
     inner_temperature: divisor of the z-scores in the test (not in the normalisers, nor in the residual). The paper has
       none; the released code has 42. Without it drafts of MAR are hardly ever accepted.
     max_tries: cap on proposals for a rejected token.
@@ -99,7 +99,7 @@ class PathRatio:
     p_here = jax.tree.map(lambda leaf: column(leaf, num_accepted), p)
     q_here = jax.tree.map(lambda leaf: column(leaf, jnp.minimum(num_accepted, window - 1)), q)
     replaced, tries, finished = self._resample(keys, p_here, q_here, rejected)
-    # Where nothing was rejected, no test has read the target's chain after all drafts: it is a sample of its distribution.
+    # Without a rejection no test has read the target's last chain, so it is a sample of its distribution.
     next_token = jnp.where(rejected[:, None], replaced, column(tokens, num_accepted))
     report = TokenReport(tries, rejected & ~finished, jnp.zeros_like(tries))
     return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))

@@ -1,13 +1,12 @@
-"""Acceptance rules for scales, whose tokens are independent given the scales before.
+"""Acceptance rules for scales, whose tokens are independent given the earlier scales.
 
-The target's distribution of a scale is a product ``P(r) = prod_j p_j(r_j)`` over its positions j, and the draft's is
-another, ``Q``. Both rules are exact: an accepted or replaced scale follows P.
+The target's distribution of a scale is a product ``P(r) = prod_j p_j(r_j)`` over its positions j, and the draft's is a
+product ``Q``. Both rules are exact: an accepted or replaced scale follows P.
 
-* `ScaleRule` accepts the whole scale with probability ``min(1, P(r) / Q(r))``. A rejected one is replaced by proposals from
-  P, of which r is kept with probability ``1 - min(1, Q(r) / P(r))``. Accepted with probability ``1 - TV(P, Q)``, the largest
-  possible.
-* `PlaceRule` accepts each position with probability ``min(1, p_j / q_j)`` and replaces the others from ``[p_j - q_j]+``. It
-  counts as accepted if nothing was replaced: with probability ``prod_j (1 - TV_j)``, which is less.
+* `ScaleRule` accepts the whole scale with probability ``min(1, P(r) / Q(r))``. A rejected scale is replaced by proposals
+  from P, accepted with probability ``1 - min(1, Q(r) / P(r))``. Its acceptance is ``1 - TV(P, Q)``, the largest possible.
+* `PlaceRule` accepts each position with probability ``min(1, p_j / q_j)`` and replaces the others from ``[p_j - q_j]+``. The
+  scale counts as accepted without a replacement, with probability ``prod_j (1 - TV_j)``, which is less.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class ScaleRule:
   """Accepts or rejects a scale as a whole.
 
   Attributes:
-    max_tries: cap on the proposals for a rejected map; they are 1 / TV(P, Q) on average.
+    max_tries: cap on the proposals for a rejected scale; their mean is 1 / TV(P, Q).
   Raises:
     ValueError: for a cap that is not positive.
   """
@@ -44,7 +43,7 @@ class ScaleRule:
     return jnp.log(rng.final_uniform(keys)) < _log_ratio(drafted, drafted.tokens)
 
   def replace(self, keys: Key, drafted: DraftedScale, needed: Array) -> Replaced:
-    """See `AcceptScale`; draws no network again."""
+    """See `AcceptScale`; needs no pass of a network."""
     rows, size = drafted.tokens.shape
 
     def is_open(state: tuple[Array, Replaced, Array]) -> Array:
@@ -86,11 +85,11 @@ class PlaceRule:
 
 
 def _log_ratios(drafted: DraftedScale, tokens: Array) -> Array:
-  """``log p_j / q_j [B, S]`` of tokens that one of the two may draw."""
+  """``log p_j / q_j [B, S]`` of tokens in the support of p_j or q_j."""
   at = lambda logits: jnp.take_along_axis(jax.nn.log_softmax(logits, axis=-1), tokens[..., None], axis=-1)[..., 0]
   return at(drafted.target) - at(drafted.draft)
 
 
 def _log_ratio(drafted: DraftedScale, tokens: Array) -> Array:
-  """``log P / Q [B]`` of scales ``[B, S]`` that one of the two may draw."""
+  """``log P / Q [B]`` of scales ``[B, S]`` in the support of P or Q."""
   return jnp.sum(_log_ratios(drafted, tokens), axis=1)

@@ -1,8 +1,8 @@
 """Naive lossy rules: a scaled acceptance ratio, and no test at all.
 
 `ScaledRule` multiplies the ratio by a constant. It is the "amplify" baseline in the tables of GSD (So et al. 2025, arXiv
-2508.07747); COOL-SD has the same a = min(1, omega p / q) with the optimal residual. The rule ignores what the tokens mean:
-the additional acceptance goes to the tokens that the draft model overrates.
+2508.07747); COOL-SD has the same a = min(1, omega p / q) with the optimal residual. The rule ignores similarity of tokens:
+the additional acceptance goes to tokens that the draft model overrates.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jaxspec.sampling.residual import at
 class ScaledRule(ChainRule):
   """Accepts x with probability min(1, factor * p(x) / q(x)); factor 1 is the lossless rule.
 
-  For factors of at least 1 both residuals are the same. Below 1 the rule rejects more than the lossless one. It is then
-  lossless with the optimal residual, but not with the published one.
+  For factors of at least 1 both residuals are the same. A factor below 1 rejects more than the lossless rule. It is lossless
+  with the optimal residual, but not with the published one.
 
   Attributes:
     factor: multiplier of the ratio.

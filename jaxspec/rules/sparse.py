@@ -1,7 +1,7 @@
 """Lossless acceptance of drafts from integer distributions on few tokens (`SparseDistribution`).
 
 This is the rule of Leviathan et al. 2023 with q = qhat = counts / total: accept x with probability
-min(1, total p(x) / count(x)); after a rejection draw from the normalised ``[p - qhat]+``. A drafted token has a count of at
+min(1, total p(x) / count(x)); after a rejection draw from the normalised ``[p - qhat]+``. The count of a drafted token is at
 least 1, so the ratio is finite.
 """
 
@@ -22,7 +22,7 @@ def lossless_sparse(tables: tuple, keys: Key, draft: Draft, target: Array) -> Ve
   Args:
     tables: not read.
     keys: ``[B]`` keys; consumed.
-    draft: chain of ``K`` tokens; ``draft.proposal`` is the `SparseDistribution` ``[B, K]`` that they were drawn from.
+    draft: chain of ``K`` tokens; ``draft.proposal`` is their `SparseDistribution` ``[B, K]``.
     target: ``[B, K + 1, V]`` processed target logits.
   Returns:
     Verdict with ``num_accepted [B]`` and ``next_token [B]``.

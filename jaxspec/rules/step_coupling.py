@@ -1,20 +1,19 @@
-"""The exact rule for chains of denoising steps, each of which is a token (DiT).
+"""The exact rule for denoising steps as tokens (DiT).
 
 De Bortoli, Galashov, Gretton and Doucet (2025, arXiv 2501.05370):
 
-1. A row is one chain of Gaussian steps, and its tokens are the states. A draft is the next K states, and the distributions
-   that they were drawn from.
+1. A row is one chain of Gaussian steps, and its tokens are the states. A draft is the next K states and their distributions.
 2. The target describes its step from the newest state and from every drafted one, in one pass.
 3. A drafted state is accepted or replaced by an exact coupling of the two steps from the state before it
-   (`jaxspec.rules.coupled_steps`). The first that is replaced ends the round.
+   (`jaxspec.rules.coupled_steps`). The first replacement ends the round.
 4. After full acceptance the target's step from the last drafted state is drawn.
 
 Given the state before it, every committed state follows the target's step. The chain therefore has the target's distribution
-for any draft. At best, a drafted step is accepted with probability ``1 - TV`` of the two steps: ``2 Phi(-|D| / 2)`` where
-deviations agree, with D the distance of the means in deviations. A step that ends in its mean is never accepted, and the
-target takes it.
+for any draft. The largest possible acceptance of a step is ``1 - TV`` of the two steps: ``2 Phi(-|D| / 2)`` for equal
+deviations, with D the distance of the means in deviations. A step that ends in its mean is never accepted, and the target
+takes it.
 
-`jaxspec.rules.path_coupling` is the rule for sequences of tokens, each with a chain of its own.
+`jaxspec.rules.path_coupling` is the rule for sequences of tokens with one chain each.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from jaxspec.rules.coupled_steps import Coupler
 class StepReport(NamedTuple):
   """Metrics of the rule about denoising steps, leaves ``[B, N]``; 0 where a draft was accepted."""
 
-  tries: Array  # int32, proposals until a rejected state was replaced
-  fallback: Array  # bool, no proposal was accepted within the cap: the last one was taken, which is not exact
+  tries: Array  # int32, proposals drawn to replace a rejected state
+  fallback: Array  # bool, no proposal was accepted within the cap, so that the last one was taken (not exact)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,7 @@ class StepCoupling:
   """The rule; see the module docstring.
 
   Attributes:
-    coupler: how one step is tested and replaced.
+    coupler: test and replacement of one step.
   """
 
   coupler: Coupler = Coupler()
@@ -54,8 +53,8 @@ class StepCoupling:
 
     Args:
       keys: ``[B]`` of this verification; consumed.
-      draft: states ``[B, K, C]`` with `DraftedSteps`. The first ``num_drafted`` of a row are judged; what the other slots
-        hold does not matter.
+      draft: states ``[B, K, C]`` with `DraftedSteps`. The first ``num_drafted`` of a row are judged; other slots are
+        padding.
       target: of the same states.
     Returns:
       The accepted states of each row and one more, with `StepReport` as metrics.

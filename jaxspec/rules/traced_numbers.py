@@ -11,10 +11,10 @@ from jaxspec.core.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
 
 
 class RuleTables(NamedTuple):
-  """What `TracedRule` reads."""
+  """Tables of a `TracedRule`."""
 
-  numbers: dict[str, Array]  # [] float32, by the name of the rule's field
-  tables: PyTree  # what the rule itself reads
+  numbers: dict[str, Array]  # [] float32, by field of the rule
+  tables: PyTree  # tables of the rule itself
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TracedRule:
   """An `AcceptFn` whose numbers come with its tables (`RuleTables`).
 
   Attributes:
-    rule: the rule, with the same numbers whatever they are (`jaxspec.rules.chain_rule.ChainRule.without_numbers`).
+    rule: the rule without its numbers (`jaxspec.rules.chain_rule.ChainRule.without_numbers`).
   """
 
   rule: Any
@@ -33,9 +33,9 @@ class TracedRule:
 
 
 def traced_numbers(rule: AcceptFn, tables: PyTree) -> tuple[AcceptFn, PyTree]:
-  """The rule without its numbers, and its tables with them; both as they are for a rule without numbers.
+  """The rule without its numbers, and its tables with them; a rule without numbers is returned unchanged.
 
-  Rules that hold another one as their field ``rule`` have its numbers.
+  A rule that wraps another one in its field ``rule`` has its numbers.
   """
   inner = _innermost(rule)
   names = getattr(inner, "numbers", ())
@@ -55,7 +55,7 @@ def _in_place_of(rule: Any, inner: Any, other: Any) -> Any:
 
 
 def _with_numbers(rule: Any, numbers: dict[str, Array]) -> Any:
-  """The rule with traced numbers, which no check of its settings can read."""
+  """The rule with traced numbers, without the checks of its settings."""
   inner = _innermost(rule)
   filled = object.__new__(type(inner))
   filled.__dict__.update(vars(inner) | numbers)

@@ -1,14 +1,14 @@
 """Acceptance over a tree of deterministic candidates (EAGLE-2, arXiv 2406.16858, section 4.2).
 
 The walk starts at the root and visits the children of a node in order. Candidate x is accepted with its probability under
-what is left of the node's distribution. If it is rejected, it is removed, the rest is renormalised, and the next child is
-tested. The walk continues at the first accepted child. If all children are rejected, the next token is drawn from what is
-left; at a leaf it is drawn from the leaf's distribution. A candidate is a point mass, so every committed token follows the
-target's distribution (repeated rejection sampling with a point-mass proposal).
+the remaining distribution of the node. A rejected candidate is removed, the rest is renormalised, and the next child is
+tested. The walk continues at the first accepted child. If all children are rejected, the next token is drawn from the
+remaining distribution; at a leaf it is drawn from the leaf's distribution. A candidate is a point mass, so every committed
+token follows the target's distribution (repeated rejection sampling with a point-mass proposal).
 
 No test depends on another. The probability of accepting a candidate, given that its position was reached and its earlier
 siblings were rejected, is ``p(x) / (1 - p(earlier siblings))``. All tests of a tree are therefore made at once, with one
-uniform each, and the path follows from their results. Relaxed rules exchange the two functions of a `CandidateRule`.
+uniform number each, and the path follows from their results. Relaxed rules replace the two functions of a `CandidateRule`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.sampling import logit_processing
 from jaxspec.sampling.residual import usable_weights
 
-# If less mass than this is left, everything was rejected up to rounding, and the rest is noise.
+# If less mass than this remains, all mass was rejected up to rounding, and the rest is noise.
 _MIN_MASS = 1e-12
 
 
 class Candidates(NamedTuple):
-  """All candidates of a tree, with what a rule needs to know about their positions."""
+  """All candidates of a tree, with their positions."""
 
   tokens: Array  # [B, K] int32
-  source: Array  # [B, K] int32, the index 0 .. K of the target's distribution that each candidate is tested against
+  source: Array  # [B, K] int32, index 0 .. K of the target's distribution for each candidate
   earlier: Array  # [B, K, K] bool; (i, j): j is visited before i, as a candidate for the same position
 
 
@@ -44,9 +44,9 @@ class CandidateRule(NamedTuple):
   ``accept_prob(tables, candidates, target) -> [B, K]``: the probability of accepting each candidate, given that its position
   was reached and its earlier siblings were rejected; ``target [B, K + 1, V]`` are the processed logits.
 
-  ``remaining(tables, distribution, tokens, rejected) -> [B, V]``: what is left of ``distribution [B, V]`` (probabilities of
-  one position), not normalised, after the candidates ``tokens [B, K]`` whose flag in ``rejected [B, K]`` is True were
-  rejected there in the order of their indices.
+  ``remaining(tables, distribution, tokens, rejected) -> [B, V]``: ``distribution [B, V]`` (probabilities of one position)
+  after the rejection of the candidates ``tokens [B, K]`` with ``rejected [B, K]``, in the order of their indices; not
+  normalised.
   """
 
   accept_prob: Callable[[PyTree, Candidates, Array], Array]
@@ -56,11 +56,11 @@ class CandidateRule(NamedTuple):
 def exact_accept_prob(tables: PyTree, candidates: Candidates, target: Array) -> Array:
   """``p(x) / (1 - p(earlier siblings))``, ``[B, K]``; it preserves the target's distribution."""
   p = candidate_probabilities(candidates, target)
-  # A rejected token is gone: a copy of it among the later siblings has probability 0.
+  # A copy of a rejected token among the later siblings has probability 0.
   same = candidates.tokens[:, :, None] == candidates.tokens[:, None, :]
   p = jnp.where(jnp.any(candidates.earlier & same, axis=-1), 0.0, p)
   left = 1.0 - jnp.sum(jnp.where(candidates.earlier, p[:, None], 0.0), axis=-1)
-  # If nothing but this candidate is left, up to rounding, it is accepted; 0 / 0 is never formed.
+  # If only this candidate remains, up to rounding, it is accepted; 0 / 0 is never formed.
   return jnp.where(left > _MIN_MASS, jnp.minimum(p / jnp.maximum(left, _MIN_MASS), 1.0), (p > 0).astype(p.dtype))
 
 
@@ -89,24 +89,24 @@ def candidate_probabilities(candidates: Candidates, target: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class TreeRule:
-  """Acceptance rule for drafts whose tokens are deterministic candidates; ``draft.proposal`` is not read. An `AcceptFn`.
+  """Acceptance rule for deterministic candidates; an `AcceptFn` that does not read ``draft.proposal``.
 
   Attributes:
-    rule: the probability of accepting a candidate, and what remains after rejections.
-    max_path: static bound on the length of a path, the number of levels of the trees; deeper nodes are never visited, and
-      nothing else changes. A small bound makes it cheap to move the cache entries of a path. None is no bound.
+    rule: the probability of accepting a candidate, and the distribution after rejections.
+    max_path: static bound on the length of a path, the number of levels of the trees; deeper nodes are never visited. A
+      small bound reduces the cost of moving the cache entries of a path. None is no bound.
   """
 
   rule: CandidateRule = EXACT
   max_path: int | None = None
 
   def max_levels(self, draft: Draft) -> int:
-    """Length of the longest path that is followed."""
+    """Largest length of an accepted path."""
     window = draft.tokens.shape[1]
     return window if self.max_path is None or draft.parents is None else min(self.max_path, window)
 
   def after(self, draft: Draft, node: Array) -> Array:
-    """``[B, K]`` bool: the candidates that are tested after one node ``[B]`` of every row; node -1 is the root."""
+    """``[B, K]`` bool: the candidates after one node ``[B]`` of every row; node -1 is the root."""
     parents = trees.parents_of(draft)
     valid = self._valid(trees.depths(trees.ancestors(parents)), draft)
     return (parents == node[:, None]) & valid
@@ -115,7 +115,7 @@ class TreeRule:
     return depth <= jnp.minimum(draft.num_drafted, self.max_levels(draft))[:, None]
 
   def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
-    """Tests every candidate and accepts the first path of accepted ones; see `jaxspec.core.types.AcceptFn`."""
+    """Tests every candidate and accepts the first path of passed tests; see `jaxspec.core.types.AcceptFn`."""
     rows, window = draft.tokens.shape
     if window == 0:  # plain decoding
       return Verdict(jnp.zeros((rows,), jnp.int32), logit_processing.sample(target[:, 0], rng.final_uniform(keys)))
@@ -128,7 +128,7 @@ class TreeRule:
     prob = self.rule.accept_prob(tables, candidates, target)
     accepted = (rng.uniforms(keys, window) < prob) & valid
     chosen = accepted & ~jnp.any(candidates.earlier & accepted[:, None], axis=-1)  # the first accepted one of its siblings
-    on_path = ~jnp.any(reach & ~chosen[:, None], axis=-1)  # it and all its ancestors are chosen
+    on_path = ~jnp.any(reach & ~chosen[:, None], axis=-1)  # it and all its ancestors are accepted
 
     num_accepted = jnp.sum(on_path.astype(jnp.int32), axis=1)
     last = jnp.max(jnp.where(on_path, jnp.arange(1, window + 1)[None], 0), axis=1)  # index into target; 0 is the root

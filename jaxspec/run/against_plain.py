@@ -1,6 +1,6 @@
-"""A decoder and plain decoding of the same rows in turns: the measurement that all benches share.
+"""Alternating measurements of a decoder and plain decoding on the same rows, common to all benches.
 
-No end token ends a row here: both sides draw all of its tokens, so that no turn depends on what a text happens to say.
+End tokens do not end rows here: both sides draw all tokens of a row, so that time does not depend on the content of texts.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Decode = Callable[[Key], DecodeResult]
 
 
 class AgainstPlain(NamedTuple):
-  """What `against_plain` measured.
+  """Result of `against_plain`.
 
   Attributes:
     plain_s: wall seconds of the counted turns of plain decoding.
-    fast_s: of the decoder; entry i has the key of entry i of ``plain_s``.
-    tokens: of all counted turns of either side.
+    fast_s: wall seconds of the decoder; entry i has the key of entry i of ``plain_s``.
+    tokens: tokens of all counted turns, the same for both sides.
     counts: `Counters` of the decoder, summed over rows and counted turns; ``rejected`` are rounds that ended with a
       rejection.
-    rounds: bare rounds of the decoder.
-    others_s: of other decoders in the same turns, by name.
+    rounds: figures of bare rounds of the decoder.
+    others_s: wall seconds of other decoders in the same turns, by name.
   """
 
   plain_s: list[float]
@@ -43,7 +43,7 @@ class AgainstPlain(NamedTuple):
 
   @property
   def over_plain(self) -> measure.Timing:
-    """Pairwise ratios of seconds per token, of which both have equally many; above 1 where the decoder is faster."""
+    """Pairwise ratios of seconds for equal numbers of tokens; above 1 if the decoder is faster."""
     return measure.pairwise_ratio(self.plain_s, self.fast_s)
 
   @property
@@ -53,17 +53,17 @@ class AgainstPlain(NamedTuple):
 
   @property
   def tokens_per_round(self) -> float:
-    """The accepted drafts of a round and the token of the target."""
+    """Tokens of a round: accepted drafts and the target's token."""
     return 1 + self.counts["accepted"] / self.counts["rounds"]
 
   @property
   def accepted_of_tested(self) -> float:
-    """The share of drafts that are accepted if those before them are; of chains, whose rounds test at most one in vain."""
+    """Share of tested drafts that are accepted, for chains, whose rounds reject at most one draft."""
     accepted = self.counts["accepted"]
     return accepted / max(accepted + self.counts["rejected"], 1)
 
   def over(self, name: str) -> measure.Timing:
-    """Pairwise ratios of seconds of another decoder and of this one, above 1 where this one is faster."""
+    """Pairwise ratios of seconds of another decoder and of this one; above 1 if this one is faster."""
     return measure.pairwise_ratio(self.others_s[name], self.fast_s)
 
 
@@ -71,13 +71,13 @@ def against_plain(
   fast: Decode, plain: Decode, *, parts: Parts, condition: PyTree, max_len: int, repeats: int, seed: int = 0,
   others: Mapping[str, Decode] = MappingProxyType({}),
 ) -> AgainstPlain:  # fmt: skip
-  """Decodes by both in turns, ``repeats`` times after one turn that is not counted, then bare rounds.
+  """Decodes by both in turns, ``repeats`` times after one warm-up turn, then times bare rounds.
 
   Args:
-    fast, plain: decodes of ``condition`` to ``max_len`` tokens, compiled.
-    parts: those of ``fast``, for bare rounds.
-    seed: turn i of either side has the key of ``seed + i``.
-    others: decodes that take turns with these two.
+    fast, plain: compiled decodes of ``condition`` to ``max_len`` tokens.
+    parts: parts of ``fast``, for bare rounds.
+    seed: turn i of both sides has the key of ``seed + i``.
+    others: other decodes in the same turns.
   """
   outcomes = []
 

@@ -1,4 +1,4 @@
-"""The rows of a job in equal batches, so that one compiled program decodes all of them."""
+"""The rows of a job in equal batches, for one compiled program."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ DEFAULT_BATCH = 16
 
 
 class Batches(NamedTuple):
-  """Rows (images or texts) in equal batches; the last one is filled up with copies of the last row.
+  """Rows (images or texts) in equal batches; the last one is padded with copies of the last row.
 
   Attributes:
     prompt: ``[R]`` int, the prompt of each row.
-    sample: ``[R]`` int, the number of each row among those of its prompt.
-    key_data: of each batch ``[rows, 2]`` uint32.
-    condition: of each batch, leaves ``[rows, ...]``.
+    sample: ``[R]`` int, the number of each row within its prompt.
+    key_data: for each batch ``[rows, 2]`` uint32.
+    condition: for each batch, leaves ``[rows, ...]``.
   """
 
   prompt: np.ndarray
@@ -37,15 +37,20 @@ class Batches(NamedTuple):
 
   @property
   def num(self) -> int:
-    """Rows without the copies."""
+    """Number of rows without copies."""
     return len(self.prompt)
 
   def __len__(self) -> int:
     return len(self.key_data)
 
+  def first(self, num: int) -> Batches:
+    """The first ``num`` rows in batches of the same size."""
+    count = -(-num // self.rows)
+    return Batches(self.prompt[:num], self.sample[:num], self.key_data[:count], self.condition[:count])
+
 
 def batch_rows(batch: int | None, num: int) -> int:
-  """Rows of the compiled batch: ``batch`` at most, and no more than an even split of ``num`` rows needs.
+  """Rows of the compiled batch: at most ``batch``, and at most an even split of ``num`` rows.
 
   Raises:
     ValueError: for more than `MAX_ROWS` rows, or a batch outside of 1 to `MAX_BATCH`.
@@ -78,7 +83,7 @@ def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Ba
 
 
 def split(condition: PyTree, key_data: HostArray, prompt: np.ndarray, sample: np.ndarray, *, rows: int) -> Batches:
-  """Rows with keys of their own in batches of ``rows``.
+  """Rows with given keys in batches of ``rows``.
 
   Args:
     condition: one row per prompt.
@@ -87,7 +92,7 @@ def split(condition: PyTree, key_data: HostArray, prompt: np.ndarray, sample: np
   """
   num = len(prompt)
   if rows == num and np.array_equal(prompt, np.arange(num)):
-    return Batches(prompt, sample, [key_data], [condition])  # as it is, wherever it is
+    return Batches(prompt, sample, [key_data], [condition])  # unchanged, on any device
   keys, conditions = [], []
   for start in range(0, num, rows):
     row = np.minimum(np.arange(start, start + rows), num - 1)
@@ -98,6 +103,6 @@ def split(condition: PyTree, key_data: HostArray, prompt: np.ndarray, sample: np
 
 @jax.jit
 def _key_data(seed: Array, prompt: Array, sample: Array) -> Array:
-  """Key data ``[R, 2]``; the seed is an argument, so that all seeds share one program."""
+  """Key data ``[R, 2]``; the seed is an argument, so that one program serves all seeds."""
   one_key = lambda p, s: rng.sample_key(jax.random.key(seed, impl="threefry2x32"), p, s)
   return jax.random.key_data(jax.vmap(one_key)(prompt, sample))

@@ -1,9 +1,11 @@
-"""Decodes by a chain against plain ones, and the passes over several tokens that they are made of."""
+"""Decodes by a chain against plain decoding, and the time of their passes over several tokens."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+import platform
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,34 +13,36 @@ import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.core.network import Network
+from jaxspec.core.options import values_of
 from jaxspec.core.types import PyTree
 from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
 from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.batches import split
-from jaxspec.run.job import Job
+from jaxspec.run.job import Job, draft_name
 from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.progress import SILENT, Progress
 from jaxspec.run.run import prepare
 from jaxspec.sampling import SamplingConfig
 
 NUM_PROMPTS = 4  # by default
-# Forward passes (or rounds) inside one timed program, so that its dispatch does not count.
+# Forward passes (or rounds) inside one timed program, so that dispatch is not part of the time.
 _INNER = 32
 _BLOCKS = (1, 2, 4, 8, 16)
 
 
 def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
-  """A draft of the pipeline, and the exact method that samples chains with its family.
+  """A draft of the pipeline, and the exact chain method for its family.
 
   Args:
-    draft: its name; None is the default draft, else the first that such a method drafts with.
+    draft: its name; None is the default draft, else the first with such a method.
   Raises:
     ValueError: if there is none.
   """
   if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.family.space.kind}: "
+      f"Must have networks of discrete tokens to bench, {pipeline.name} draws {pipeline.family.space.noun}: "
       "jaxspec generate --compare measures them"
     )
   families = {}
@@ -57,23 +61,61 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
 
 
 def rows_of(condition: PyTree, num: int) -> PyTree:
-  """``num`` rows of a condition with leaves ``[B, ...]``, again from the first after the last."""
+  """``num`` rows of a condition with leaves ``[B, ...]``, repeated cyclically."""
   return jax.tree.map(lambda leaf: leaf[np.arange(num) % len(leaf)], condition)
 
 
 def _decode_of(job: Job, rows: int) -> Decode:
-  """The decode of a batch, compiled at its first call."""
+  """The decode of a batch by any key, compiled at its first call; every turn of a measurement has a key of its own."""
   condition, row = rows_of(job.condition, rows), np.arange(rows)
   batches_of = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
   prepared = functools.cache(lambda: prepare(job, batches_of(jax.random.key(0))))
   return lambda key: prepared()(batches_of(key).key_data[0], condition)
 
 
+def report(
+  jobs: Sequence[Job], plain: Job, batches: Sequence[int], repeats: int, *, progress: Progress = SILENT
+) -> dict[str, Any]:
+  """Passes over several tokens, and every job against plain decoding at every batch size; JSON.
+
+  Args:
+    jobs: of one method that samples chains, with several draft lengths.
+    plain: of the same prompts.
+    batches: rows decoded together.
+    repeats: counted turns.
+  """
+  job, pipeline = jobs[0], jobs[0].pipeline
+  cells = [(rows, one) for rows in batches for one in jobs]
+  progress("Measuring")
+  progress.step(0, len(cells) + 1, "measurement", "Passes over several tokens")
+  with pipeline.context():
+    passes = scoring(pipeline, job.condition, repeats)
+  decodes = []
+  for done, (rows, one) in enumerate(cells, 1):
+    progress.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {one.method.options()['gamma']}")
+    decodes.append(decoding(one, plain, rows, repeats))
+  return {
+    "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
+    "device": jax.devices()[0].device_kind,
+    "versions": {"jax": jax.__version__, "python": platform.python_version()},
+    "dtype": pipeline.dtype,
+    "matmul_precision": pipeline.matmul_precision,
+    "draft": draft_name(job.method),
+    "method": job.method.name,
+    "seed": job.seed,
+    "prompts": job.captions,
+    "repeats": repeats,
+    "settings": values_of(job.sampling),
+    "scoring": passes,
+    "decoding": decodes,
+  }
+
+
 def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, Any]:
   """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
-  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of ids only
+  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of discrete tokens only
   length = pipeline.family.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:
@@ -87,14 +129,14 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
 
   target = calls(pipeline.target, _BLOCKS)
   seconds = measure.alternate({str(k): call for k, call in target.items()}, repeats)
-  result = {
+  result: dict[str, dict[str, Any]] = {
     "target_ms": {k: 1e3 * measure.Timing.of(v).median / _INNER for k, v in seconds.items()},
     "target_ratio": {k: measure.pairwise_ratio(v, seconds["1"])._asdict() for k, v in seconds.items()},
     "draft_ratio": {},
   }
   for name in pipeline.drafts:
     if pipeline.drafts.family_name(name) not in pipeline.family.draft_families:
-      continue  # it reads features: its cost is that of a round
+      continue  # it reads features; its cost is measured by a round
     pair = {"target": target[1], "draft": calls(pipeline.drafts[name], (1,))[1]}
     seconds = measure.alternate(pair, repeats)
     result["draft_ratio"][name] = measure.pairwise_ratio(seconds["draft"], seconds["target"])._asdict()
@@ -102,12 +144,12 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
 
 
 def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
-  """Figures of a chain against plain decoding, the two taking turns.
+  """Figures of a chain against plain decoding, in turns.
 
   Args:
-    job: of a method that samples chains.
-    plain: of the same prompts.
-    rows: of the batch; prompts are taken again from the first after the last.
+    job: a job of a chain method.
+    plain: the job of plain decoding with the same prompts.
+    rows: rows of the batch; prompts repeat cyclically.
   """
   num_tokens, method, seed = job.max_len, job.method, job.seed or 0
   fast_decode, plain_decode = (_decode_of(one, rows) for one in (job, plain))

@@ -1,12 +1,12 @@
 """Figures of a decode under a bit budget: bits and bytes sent, against tokens gained.
 
-Token 0 comes from the prefill and costs nothing on the uplink. It is not counted here.
+Token 0 comes from the prefill and sends nothing on the uplink, so it is not counted.
 
 * ``resampling_rate`` is the number of rejections per round; a round has at most one.
-* ``formula_bits`` are the published prices of the drafted distributions. The budget limits them. With coding ``lazy``
-  they leave out the distributions that are sent after rejections.
-* ``coded_bits``, ``uplink_bytes`` and the other counts of `jaxspec.serving.wire.traffic.Traffic` are what was really sent,
-  so they need a decode through messages.
+* ``formula_bits`` are the published prices of the drafted distributions. The budget limits them. With coding ``lazy`` they
+  exclude the distributions that are sent after rejections.
+* ``coded_bits``, ``uplink_bytes`` and the other counts of `jaxspec.serving.wire.traffic.Traffic` are the traffic of a decode
+  through messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SENT_FOR_TOKENS = ("coded_bits", "uplink_bytes", "downlink_bytes")
 class Rounds(NamedTuple):
   """Counts of a decode, ``[B]`` int64."""
 
-  tokens: np.ndarray  # committed by rounds
+  tokens: np.ndarray  # tokens committed by rounds
   rounds: np.ndarray
   empty_rounds: np.ndarray  # without a draft
   drafted: np.ndarray
@@ -48,7 +48,7 @@ def count_rounds(result: DecodeResult) -> Rounds:
 
 
 def compression_figures(result: DecodeResult, traffic: Any = None) -> dict[str, Any]:
-  """Totals over the rows as plain numbers, with their ratios (None where nothing was drafted or committed).
+  """Totals over the rows as plain numbers, with their ratios (None if nothing was drafted or committed).
 
   Args:
     result: a decode by a compressed drafter, leaves ``[B, ...]``.

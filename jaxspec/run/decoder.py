@@ -1,4 +1,4 @@
-"""A target, a method and sampling settings, bound into one callable decode."""
+"""A target, a method and sampling settings as one callable."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Decoder:
   """Draws rows of tokens from one target by one method.
 
   Attributes:
-    target: the network whose tokens are drawn.
-    method: how; `jaxspec.methods.Plain` by default.
-    draft: the draft network; None: that of the method (``method.draft``).
-    sampling: the settings of the kind of tokens: `SamplingConfig`, `ContinuousSampling`, `ScaleSampling` or
+    target: the target network.
+    method: the method; `jaxspec.methods.Plain` by default.
+    draft: the draft network; None: ``method.draft``.
+    sampling: the settings for the kind of tokens: `SamplingConfig`, `ContinuousSampling`, `ScaleSampling` or
       `DenoisingSampling`.
-    space: the tokens. What it leaves open follows from the network and the settings: ``vocab_size`` is that of the config,
-      ``num_tokens`` that of the settings; rows of discrete tokens may also end with ``max_len`` or an end token.
-    audit: report the exact distribution of every committed token beside it; costs time, changes no token.
-    imposed: the acceptance that drafts are to have, to measure speed on networks without trained weights: a probability,
-      one for each depth, or what `jaxspec.verifiers.imposed.Imposed` holds; None is the rule's own.
-    matmul_precision: of matrix products, see `jax.default_matmul_precision`; None: JAX's setting.
+    space: the tokens. Missing fields have defaults: ``vocab_size`` from the network's config, ``num_tokens`` from the
+      settings; rows of discrete tokens may also end with ``max_len`` or an end token.
+    audit: report the exact distribution of every committed token; slower, with the same tokens.
+    imposed: imposed acceptance of drafts, to measure speed with untrained weights: a probability, one for each depth, or an
+      `jaxspec.verifiers.imposed.Imposed`; None: by the rule.
+    matmul_precision: precision of matrix products, see `jax.default_matmul_precision`; None: JAX's setting.
 
   Example:
     >>> import jax, jax.numpy as jnp, jaxspec
@@ -93,15 +93,15 @@ class Decoder:
 
   @property
   def draws_continuous(self) -> bool:
-    """Whether tokens are vectors."""
+    """Whether tokens are continuous."""
     return self.sampling.tokens == CONTINUOUS
 
   @property
   def drafting(self) -> Network | None:
-    """The draft network; None for a method without one, and for a draft that is no network (`Method.free_draft`).
+    """The draft network; None for methods without one, and for a draft without a network (`Method.free_draft`).
 
     Raises:
-      ValueError: for a draft that is only a name.
+      ValueError: for a draft given by name only.
     """
     if self.method.draft_family is None:
       return None
@@ -114,7 +114,7 @@ class Decoder:
 
   @functools.cached_property
   def context(self) -> BuildContext:
-    """What the method is built from."""
+    """Inputs of the method besides networks."""
     space = self.space or TokenSpace(self.sampling.tokens)
     num_tokens, vocab_size = space.num_tokens, space.vocab_size
     if num_tokens is None:
@@ -126,10 +126,10 @@ class Decoder:
 
   @functools.cached_property
   def parts(self) -> Parts:
-    """Parameters, drafter and verifier; built once, and equal for equal settings, so that nothing is compiled twice.
+    """Parameters, drafter and verifier; built once, and equal for equal settings, so that programs are compiled once.
 
     Raises:
-      ValueError: if something that the method needs is missing or does not fit.
+      ValueError: if an input of the method is missing or does not fit.
     """
     if self.context.space.num_tokens is not None:
       self.method.check_length(self.context.space.num_tokens)
@@ -137,7 +137,7 @@ class Decoder:
     return parts if self.imposed is None else _impose(parts, Imposed.of(self.imposed))
 
   def built(self) -> Self:
-    """The decoder, with its `parts` built, so that what does not fit shows here.
+    """The decoder with its `parts` built, so that errors are raised here.
 
     Raises:
       ValueError: as `parts`.
@@ -155,13 +155,13 @@ class Decoder:
     end_token: int | tuple[int, ...] | None = None,
     loop_fn: WhileLoopFn = jax.lax.while_loop,
   ) -> DecodeResult:
-    """Draws one row of tokens for every row of the condition, in one compiled program.
+    """Draws one row of tokens per row of the condition, in one compiled program.
 
     Args:
       condition: the family's condition of ``B`` rows (`OrderedLabels` for masked networks).
       key: one typed key (row r uses ``fold_in(key, r)``) or ``[B]`` row keys; consumed.
-      max_len: tokens of every row; None: all that a row has (``num_tokens``).
-      end_token: a row ends after this token, or any of several; None: no such token.
+      max_len: tokens of every row; None: ``num_tokens``.
+      end_token: id, or several ids, after which a row ends; None: no such token.
       loop_fn: see `jaxspec.speculate`.
     Returns:
       `DecodeResult`, tokens ``[B, N]`` int32 or ``[B, N, C]`` float32 in generation order.
@@ -174,8 +174,8 @@ class Decoder:
   def decode_fn(self, *, max_len: int | None = None, end_token: int | tuple[int, ...] | None = None) -> CompiledDecode:
     """The decode as one pure function ``(params, key_data, condition) -> DecodeResult``, to be jitted by the caller.
 
-    ``params`` are `Parts.params` (so that weights are arguments of the program, not constants), ``key_data`` the data of
-    ``[B]`` row keys (`jax.random.key_data`). Other arguments as in a call.
+    ``params`` are `Parts.params` (so weights are arguments of the program, not constants), ``key_data`` the data of ``[B]``
+    row keys (`jax.random.key_data`). Other arguments: see `__call__`.
     """
     length = self._length(max_len)
     self.built()  # outside of any trace
@@ -196,12 +196,12 @@ class Decoder:
     max_len: int | None = None,
     end_token: int | tuple[int, ...] | None = None,
   ) -> Iterator[DraftSide]:
-    """Yields the draft side after the prefill and after every round; arguments as in a call.
+    """Yields the draft side after the prefill and after every round; arguments: see `__call__`.
 
-    The buffers of a yielded state are reused by the next round: read what you need before asking for more.
+    The next round reuses the buffers of a yielded state, so copy values before it.
 
     Raises:
-      ValueError: for a method that has no rounds of its own.
+      ValueError: for a method without rounds.
     """
     parts = self.parts
     if parts.decode is not None:
@@ -219,9 +219,9 @@ class Decoder:
       yield state
 
   def decode_bytes(self, rows: int, condition: PyTree, *, max_len: int | None = None) -> int:
-    """Bytes of the caches of a decode of ``rows`` rows; of ids also those of logits, with two temporaries each.
+    """Bytes of the caches of a decode of ``rows`` rows; for discrete tokens also of logits, with two temporaries each.
 
-    An estimate from below, for a batch that clearly does not fit. Weights and activations are not part of it.
+    A lower bound without weights and activations, to detect batches that clearly do not fit.
 
     Args:
       condition: any number of rows; only its number of positions is read.
@@ -229,7 +229,7 @@ class Decoder:
     window, length = self.method.drafts_per_round(), self._length(max_len)
     total = 0
     for network in filter(None, (self.target, self.drafting)):
-      # A draft of ids may have learned guided targets; other halves always go together.
+      # A discrete draft may have learned guided targets; other halves always go together.
       is_guided = self.sampling.is_guided and (self.sampling.tokens != DISCRETE or network.is_guided)
       halves = 2 if is_guided else 1
       if isinstance(self.sampling, ScaleSampling | DenoisingSampling):
@@ -244,9 +244,9 @@ class Decoder:
     return total
 
   def _functions(self, network: Network) -> ModelFns | None:
-    """The functions that have a cache; None for parallel decoding, which keeps its tokens only.
+    """The functions with a cache; None for parallel decoding, which has no cache.
 
-    A draft may be anything that its method can read: what it keeps is not known then.
+    A draft of another type has an unknown cache.
     """
     if not self.draws_continuous:
       return network.fns if isinstance(network.fns, ModelFns) else None
@@ -261,7 +261,7 @@ class Decoder:
       raise ValueError("Must have max_len where the number of tokens of a row is not known, we instead got none")
     return self.context.space.num_tokens
 
-  def _precision(self) -> contextlib.AbstractContextManager:
+  def _precision(self) -> contextlib.AbstractContextManager[None]:
     return precision_context(self.matmul_precision)
 
   def _decode(
@@ -277,7 +277,7 @@ class Decoder:
 
 
 def _impose(parts: Parts, acceptance: Imposed) -> Parts:
-  """The same parts, whose verifier accepts what it is told to."""
+  """The same parts with imposed acceptance."""
   target, (_, verifier) = parts.params.target, parts.pair()
   params = parts.params._replace(target=target._replace(rule=acceptance.tables(target.rule)))
   return parts._replace(params=params, verifier=ImposedVerifier(verifier, lock_step=acceptance.lock_step))
@@ -293,7 +293,7 @@ def run_parts(
   end_token: int | tuple[int, ...] | None = None,
   loop_fn: WhileLoopFn = jax.lax.while_loop,
 ) -> DecodeResult:
-  """Decodes with what a method built; ``parts.params`` are not read. Other arguments as in `Decoder.__call__`."""
+  """Decodes with the parts of a method; ``parts.params`` are not read. Other arguments as in `Decoder.__call__`."""
   if parts.decode is not None:
     keys, ends = rng.row_keys(key, condition.batch_size), end_tuple(end_token) or None
     return _decode_whole(params, keys, condition, decode=parts.decode, max_len=max_len, end_token=ends)

@@ -12,7 +12,7 @@ from jaxspec.run.chosen import flag
 
 
 def describe(cls: type) -> dict[str, Any]:
-  """What is known about a method, as JSON can hold it."""
+  """A method as JSON values."""
   exact = "option" if "exact" in options_of(cls) else bool(cls.exact)
   if cls.draft_family is None:
     drafts = "the target itself" if cls().drafts_per_round() else "nothing"
@@ -51,7 +51,7 @@ def describe_options(cls: type) -> dict[str, dict[str, Any]]:
 
 
 def range_words(option: dict[str, Any]) -> str:
-  """What values may be, in words."""
+  """The range of an option in words."""
   if option["choices"]:
     return ", ".join(option["choices"])
   if option["type"] in ("bool", "str"):

@@ -1,4 +1,4 @@
-"""Everything about results as one JSON document: settings, versions, figures, and every row."""
+"""Results as one JSON document: settings, versions, figures, and every row."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def document(runs: Sequence[Generation], files: Mapping[str, Any]) -> dict[str, 
   """Settings, versions, figures, and counters and tokens of every row.
 
   Args:
-    runs: of the same rows; settings are those of the first.
-    files: what was written, by name.
+    runs: results of the same rows; the first gives the settings.
+    files: written files, by name.
   """
   job, batches = runs[0].job, runs[0].batches
   by_method = {run.name: figures(run) for run in runs}
@@ -60,7 +60,7 @@ def _row(run: Generation, index: int) -> dict[str, Any]:
 
 
 def _networks(job: Job) -> dict[str, Any]:
-  """Where the networks come from."""
+  """Sources of the networks."""
   family, draft = job.pipeline.family, job.decoder.draft
   parts = {name: str(part.path) for name, part in vars(family).items() if isinstance(part, Network)}
   name = draft_name(job.method)

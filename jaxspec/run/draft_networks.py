@@ -1,4 +1,4 @@
-"""The draft networks of a pipeline: named at once, loaded when they are first used."""
+"""The draft networks of a pipeline, loaded on first use."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from jaxspec.io import checkpoints
 
 
 class Drafts(Mapping[str, Network]):
-  """Draft networks by name, in the order of their bundle; each is loaded when it is first read.
+  """Draft networks by name, in the order of their bundle; each is loaded on first access.
 
-  ``name in drafts``, iteration and ``len`` know names only and load nothing.
+  ``name in drafts``, iteration and ``len`` load nothing.
 
   Args:
-    family: that of the target.
+    family: the target's family.
     sources: checkpoint folders, or loaded networks.
-    dtype: compute dtype of those that are loaded here.
-    mesh: devices that each get a copy of those that are loaded here.
+    dtype: compute dtype of drafts from folders.
+    mesh: devices for copies of drafts from folders.
   """
 
   def __init__(
     self,
     family: Family,
-    sources: Mapping[str, str | os.PathLike | Network] = {},
+    sources: Mapping[str, str | os.PathLike[str] | Network] = {},
     *,
     dtype: str = "float32",
     mesh: Mesh | None = None,
@@ -53,7 +53,7 @@ class Drafts(Mapping[str, Network]):
     return len(self._sources)
 
   def loaded(self, name: str) -> Network:
-    """A draft as its checkpoint has it.
+    """A draft in the form of its checkpoint.
 
     Raises:
       ValueError: for an unknown name or a damaged checkpoint.
@@ -72,7 +72,7 @@ class Drafts(Mapping[str, Network]):
     source = self._source(name)
     return source.family_name if isinstance(source, Network) else checkpoints.read_config(source)["family"]
 
-  def _source(self, name: str) -> str | os.PathLike | Network:
+  def _source(self, name: str) -> str | os.PathLike[str] | Network:
     if name not in self:
       raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
     return self._sources[name]

@@ -18,10 +18,10 @@ from jaxspec.run.generation import Generation, per_row
 
 
 def figures(run: Generation) -> dict[str, Any]:
-  """Every figure of one method as plain numbers, with an object for what its drafter or its rule reported."""
+  """Every figure of one method as plain numbers, with an object for the report of its drafter or rule."""
   total = {name: int(values.sum()) for name, values in per_row(run.counters).items()}
   tokens, seconds = run.num_tokens, run.median_s
-  found = {
+  found: dict[str, Any] = {
     "tokens": tokens,
     "run_s": seconds,
     "run_s_each": run.run_s,
@@ -39,25 +39,25 @@ def figures(run: Generation) -> dict[str, Any]:
 
 
 def speedup(runs: Sequence[Generation]) -> float | None:
-  """Seconds per token of plain decoding over those of speculation; None if only one method ran."""
+  """Seconds per token of plain decoding over those of speculation; None without both methods."""
   return runs[1].token_s / runs[0].token_s if len(runs) == 2 else None
 
 
 def report_name(run: Generation) -> str | None:
-  """Name of the object of what the drafter or the rule of a run reported; None for most methods."""
+  """Name of the object for the report of a drafter or rule; None for most methods."""
   kinds = type(run.result.report), type(run.result.metrics)
   return next((name for kind, name in _NAMES.items() if kind in kinds), None)
 
 
 def _compression(run: Generation) -> dict[str, Any]:
-  """What was sent under a bit budget (method ``sqs``)."""
+  """Traffic under a bit budget (method ``sqs``)."""
   return compression_figures(run.result)
 
 
 def _cloud(run: Generation) -> dict[str, Any]:
-  """How often the cloud was called, and who decided (``ciar`` and its kin)."""
+  """Cloud calls and origins of tokens (``ciar`` and related methods)."""
   found = cloud_calls(run.result)._asdict()
-  # JSON has no infinity, which is the ratio without a call.
+  # JSON has no infinity, the ratio without a call.
   found["steps_cloud"] = found["steps_cloud"] if np.isfinite(found["steps_cloud"]) else None
   found["cloud_passes"] = _passes(run)
   found["tokens_sent"] = int(np.sum(run.result.report.sent))
@@ -65,7 +65,7 @@ def _cloud(run: Generation) -> dict[str, Any]:
 
 
 def _passes(run: Generation) -> int:
-  """Passes of the cloud; of whole scales or denoising steps a call is one pass, whatever it catches up."""
+  """Passes of the cloud; for scales and denoising steps a call is one pass, including any backlog."""
   if run.method.tokens != DISCRETE:
     return int(np.sum(run.counters.target_calls))
   window = run.method.options()["gamma"]
@@ -73,7 +73,8 @@ def _passes(run: Generation) -> int:
 
 
 def _replaced(run: Generation) -> dict[str, Any]:
-  """Proposals until every rejected continuous token was replaced, and how often none passed within the cap."""
+  """Proposals to replace rejected continuous tokens, and the number of tokens without an accepted proposal within the
+  cap."""
   report = run.result.metrics
   return {"tries": int(np.sum(report.tries)), "fallbacks": int(np.sum(report.fallback))}
 

@@ -1,4 +1,4 @@
-"""The result of a job: rows of tokens, what they become, and how long they took."""
+"""The result of a job: rows of tokens, their images or texts, and the time of decoding."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from jaxspec.sampling import AnySampling
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Generation:
-  """What one job generated. Everything is numpy; images and texts are computed when they are first read.
+  """Result of one job. Arrays are numpy; images and texts are computed on first access.
 
   Attributes:
-    job: what was decoded, and how.
+    job: the networks, prompts and settings.
     batches: the rows.
-    by_batch: `DecodeResult` of every batch, as the family finished it: continuous tokens in raster order.
-    compile_s: seconds of tracing and compiling; 0 where the program was there.
+    by_batch: `DecodeResult` of every batch, after `Family.finish`: continuous tokens in raster order.
+    compile_s: seconds of tracing and compiling; 0 if the program was cached.
     run_s: seconds of decoding all rows to tokens, one entry per repeat.
     messages: traffic of a decode over a cloud (`jaxspec.serving.messages`); None without one.
-    failure: what ended the decode before all rows were there; those that are there are whole.
+    failure: the error that ended the decode early; the existing rows are complete.
   """
 
   job: Job
@@ -54,22 +54,22 @@ class Generation:
 
   @property
   def method(self) -> Method:
-    """How they were decoded, the draft by name."""
+    """The method, with its draft by name."""
     return self.job.method
 
   @property
   def sampling(self) -> AnySampling:
-    """The settings that all methods share."""
+    """The sampling settings."""
     return self.job.sampling
 
   @property
   def family(self) -> Family:
-    """What makes tokens images or texts."""
+    """The family, which decodes tokens to images or texts."""
     return self.job.pipeline.family
 
   @property
   def warnings(self) -> list[str]:
-    """What the user should know before looking at the results, one line each."""
+    """Warnings for the user, one line each."""
     return self.job.warnings
 
   @property
@@ -79,7 +79,7 @@ class Generation:
 
   @property
   def heading(self) -> str:
-    """What columns and panels are called."""
+    """Title of columns and panels."""
     return "plain" if self.name == Plain.name else self.name
 
   @functools.cached_property
@@ -89,7 +89,7 @@ class Generation:
 
   @functools.cached_property
   def condition(self) -> PyTree:
-    """What the rows were conditioned on, leaves ``[R, ...]``."""
+    """The condition, leaves ``[R, ...]``."""
     return _whole(self.batches.condition, self.num)
 
   @functools.cached_property
@@ -99,12 +99,12 @@ class Generation:
 
   @property
   def tokens(self) -> np.ndarray:
-    """``[R, N]`` int32 or ``[R, N, C]`` float32; what stands after a row's length is 0."""
+    """``[R, N]`` int32 or ``[R, N, C]`` float32; 0 after a row's length."""
     return np.asarray(self.result.tokens)
 
   @property
   def lengths(self) -> np.ndarray:
-    """``[R]`` int32, tokens of each row, its end token included."""
+    """``[R]`` int32, tokens of each row, including its end token."""
     return np.asarray(self.result.lengths)
 
   @property
@@ -124,12 +124,12 @@ class Generation:
 
   @property
   def token_s(self) -> float:
-    """Seconds per token, the median of the repeats, which all draw the same tokens."""
+    """Seconds per token, the median of the repeats, with the same tokens."""
     return measure.per_token([self.median_s], [self.num_tokens])[0]
 
   @property
   def images(self) -> np.ndarray | None:
-    """``[R, H, W, 3]`` uint8; None of texts, and of images that do not have all of their tokens."""
+    """``[R, H, W, 3]`` uint8; None for texts and incomplete images."""
     outputs = self.outputs if self.job.noun == "image" else None
     return outputs if isinstance(outputs, np.ndarray) else None
 
@@ -137,7 +137,7 @@ class Generation:
     """`images`.
 
     Raises:
-      ValueError: for texts, and for images that do not have all of their tokens.
+      ValueError: for texts and incomplete images.
     """
     if (images := self.images) is None:
       raise ValueError(f"Must have whole images, we instead got {self.job.noun}s of {self.lengths.min()} tokens and more")
@@ -145,7 +145,7 @@ class Generation:
 
   @property
   def texts(self) -> list[str] | None:
-    """``R`` whole texts, their beginnings included; None of images."""
+    """``R`` texts, including their prompts; None for images."""
     outputs = self.outputs if self.job.noun == "text" else None
     return outputs if isinstance(outputs, list) else None
 
@@ -156,7 +156,7 @@ class Generation:
 
   @property
   def pixels_s(self) -> float:
-    """Seconds of making `outputs`, compilation included."""
+    """Seconds to make `outputs`, including compilation."""
     return self._outputs[1]
 
   @functools.cached_property

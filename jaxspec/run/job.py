@@ -1,4 +1,4 @@
-"""A decode whose settings are resolved: networks, method, sampling and prompts that fit each other."""
+"""A decode with resolved settings: checked networks, method, sampling and prompts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from jaxspec.sampling import AnySampling
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
-  """What is decoded, and how; made by `jaxspec.run.pipeline.Pipeline.job`.
+  """Networks, prompts and settings of one decode; made by `jaxspec.run.pipeline.Pipeline.job`.
 
   Attributes:
     pipeline: the networks.
-    decoder: method, sampling settings and the parts that they are built into.
+    decoder: method, sampling settings and their built parts.
     prompts: condition ``[P, ...]`` and captions of ``P`` prompts.
-    max_len: tokens of a row at most.
-    seed: of the row keys (`batches`); None where the caller has keys.
+    max_len: largest number of tokens of a row.
+    seed: seed of the row keys (`batches`); None if the caller has keys.
     ends: whether the family's end token ends a row.
-    warnings: what the user should know before looking at the results, one line each.
+    warnings: for the user, one line each.
   """
 
   pipeline: LoadedNetworks
@@ -41,12 +41,12 @@ class Job:
 
   @property
   def method(self) -> Method:
-    """The method, its draft by name."""
+    """The method, with its draft by name."""
     return self.decoder.method
 
   @property
   def sampling(self) -> AnySampling:
-    """The settings that all methods share."""
+    """The sampling settings."""
     return self.decoder.sampling
 
   @property
@@ -61,7 +61,7 @@ class Job:
 
   @property
   def noun(self) -> str:
-    """What a row becomes: image or text."""
+    """Kind of result: image or text."""
     return self.pipeline.family.noun
 
   @property
@@ -72,26 +72,26 @@ class Job:
   def but(
     self, method: Method | None = None, *, sampling: AnySampling | None = None, audit: bool | None = None
   ) -> Job:
-    """The same prompts and keys by another method, or with other settings.
+    """The same prompts and keys with another method or other settings.
 
     Raises:
-      ValueError: for what does not fit.
+      ValueError: for a method or settings that do not fit.
     """
     audit = self.decoder.audit if audit is None else audit
     decoder = self.pipeline.decoder(method or self.method, sampling=sampling or self.sampling, audit=audit)
     return dataclasses.replace(self, decoder=decoder.built())
 
   def part(self, prompts: slice) -> Job:
-    """The job of some of the prompts."""
+    """The job for some of the prompts."""
     condition = jax.tree.map(lambda leaf: leaf[prompts], self.condition)
     return dataclasses.replace(self, prompts=self.prompts._replace(condition=condition, captions=self.captions[prompts]))
 
   def batches(self, rows: int, *, samples: int = 1) -> Batches:
-    """``samples`` rows of every prompt, with keys of the job's seed, in batches of ``rows``."""
+    """``samples`` rows of every prompt, with keys from the job's seed, in batches of ``rows``."""
     return make_batches(self.condition, samples=samples, seed=self.seed or 0, rows=rows)
 
   def settings(self) -> dict[str, Any]:
-    """Everything besides networks and conditions that decides the tokens; JSON."""
+    """All settings that determine the tokens besides networks and conditions, as JSON."""
     method, mesh = self.method, self.pipeline.mesh
     settings = {
       "method": method.name,

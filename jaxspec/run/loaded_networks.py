@@ -1,11 +1,11 @@
-"""Loaded networks: which methods fit, which settings they were trained for, and the pure function of a decode."""
+"""Loaded networks: their methods, their default settings, and the pure function of a decode."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -33,17 +33,17 @@ Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LoadedNetworks:
-  """Networks that generate together, and the settings that they were trained for.
+  """Networks that generate together, and their default settings.
 
   Attributes:
-    name: what messages call it.
-    family: what the target's family knows.
+    name: name in messages.
+    family: the target's family.
     target: the target network.
     drafts: draft networks by name.
-    defaults: what the networks were trained for.
+    defaults: the bundle's default settings.
     dtype: compute dtype of target and drafts.
-    matmul_precision: precision of products in every decode; None leaves it to jax.
-    parts: what the family was made of, for `alone`.
+    matmul_precision: precision of products in every decode; None: JAX's setting.
+    parts: inputs of the family, for `alone`.
     mesh: devices that share every decode (`jaxspec.core.mesh`); None is one device.
     programs: compiled decodes.
   """
@@ -66,12 +66,12 @@ class LoadedNetworks:
     return f"<{type(self).__name__} {self.name}: {what}>"
 
   def methods(self) -> list[str]:
-    """Names of the methods that these networks can decode by, as far as kinds of tokens and families of drafts tell."""
+    """Names of the methods for these networks, by kinds of tokens and families of drafts."""
     return [name for name, cls in METHODS.items() if self._can_draft(cls)]
 
   @functools.cached_property
   def default_method(self) -> str:
-    """The bundle's default; else the first method whose draft network is there; else plain decoding."""
+    """The bundle's default; else the first method with a draft network; else plain decoding."""
     if self.defaults.method is not None:
       return self.defaults.method
     drafting = [name for name in self.methods() if self.drafts_of(METHODS[name])]
@@ -79,10 +79,10 @@ class LoadedNetworks:
     return next(iter(of_default + drafting), "ar")
 
   def default_draft(self, method: type[Method] | Method) -> str:
-    """Name of the draft that a method uses where nobody names one.
+    """Name of a method's default draft.
 
-    It is the bundle's default draft for the bundle's default method, else the first of the family that the method drafts
-    with. Where there are no draft networks, it is the draft that needs none (`Method.free_draft`).
+    It is the bundle's default draft for the bundle's default method, else the first of the method's family of drafts, else
+    the draft without a network (`Method.free_draft`).
 
     Raises:
       ValueError: if there is no such draft.
@@ -106,11 +106,11 @@ class LoadedNetworks:
     """A method with the bundle's default options, its draft by name.
 
     Args:
-      method: a name; None is the default. A `Method` keeps its own options, the bundle's are not read.
-      options: go over the defaults; ``draft`` is the name of a draft, or a `Network` of your own.
+      method: a name; None is the default. A `Method` keeps its own options; the bundle's do not apply.
+      options: override the defaults; ``draft`` is the name of a draft, or a `Network`.
     Raises:
-      ValueError: for an unknown method or option, an option out of range, a method for another kind of tokens, or a draft
-        that is not there.
+      ValueError: for an unknown method or option, an option out of range, a method for another kind of tokens, or an unknown
+        draft.
     """
     draft = options.pop("draft", None)
     made = self.without_draft(method, **options)
@@ -125,7 +125,7 @@ class LoadedNetworks:
     return made if made.draft is draft else dataclasses.replace(made, draft=draft)
 
   def without_draft(self, method: Method | str | None = None, **options: Any) -> Method:
-    """A method with its options as `method` has them, where nobody drafts or drafts are elsewhere.
+    """A method with its options, see `method`, for decodes without a draft or with a remote one.
 
     Raises:
       ValueError: for an unknown method or option, an option out of range, or a method for another kind of tokens.
@@ -143,11 +143,11 @@ class LoadedNetworks:
       declared = options_of(cls)
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
     if not made.fits(self.family.space.kind):
-      raise ValueError(f"Must have a method for tokens that are {self.family.space.kind}, we instead got {made.name}")
+      raise ValueError(f"Must have a method that draws {self.family.space.noun}, we instead got {made.name}")
     return made
 
   def sampling(self, **overrides: Any) -> AnySampling:
-    """The settings that all methods share: ``overrides``, over what the networks were trained for.
+    """The sampling settings: ``overrides``, and the bundle's defaults for the rest.
 
     Raises:
       ValueError: for an unknown name or a value out of range.
@@ -167,12 +167,12 @@ class LoadedNetworks:
     audit: bool = False,
     **overrides: Any,
   ) -> Decoder:
-    """Everything that a decode needs but the condition and the key; equal arguments give the same object.
+    """All inputs of a decode except the condition and the key; equal arguments give the same object.
 
     Args:
       method: as for `method`.
-      sampling: whole settings; by default those of `sampling` with ``overrides``.
-      audit: report the exact distribution of every committed token beside it.
+      sampling: all settings; by default those of `sampling` with ``overrides``.
+      audit: report the exact distribution of every committed token.
     Raises:
       ValueError: if a setting is out of range, or the draft does not fit.
     """
@@ -209,12 +209,12 @@ class LoadedNetworks:
     )
 
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
-    """Prompts as the target takes them.
+    """Prompts in the target's form.
 
     Args:
-      prompts: what `Family.encode` takes: texts, class names or numbers, features. A condition of the family's type passes
-        through, and so does what this returned before.
-      captions: what people call the rows.
+      prompts: as for `Family.encode`: texts, class names or numbers, features. A condition of the family's type and an
+        `Encoded` are returned unchanged.
+      captions: texts of the rows for display.
     Raises:
       ValueError: naming the first prompt that cannot be encoded.
     """
@@ -227,10 +227,10 @@ class LoadedNetworks:
       return self.family.encode(prompts, captions)
 
   def warnings(self, decoder: Decoder, condition: PyTree, max_len: int | None = None) -> list[str]:
-    """What the user should know about a decode, one line each.
+    """Warnings about a decode for the user, one line each.
 
     Raises:
-      ValueError: if ``max_len`` tokens are more than there can be.
+      ValueError: if ``max_len`` is larger than the number of tokens of a row.
     """
     length, found = self.length(decoder, max_len), []
     draft = decoder.drafting
@@ -269,21 +269,21 @@ class LoadedNetworks:
     return decode if self.mesh is None else meshes.over_rows(decode, self.mesh)
 
   def static_key(self, decoder: Decoder, max_len: int | None = None, *, ends: bool = True) -> Hashable:
-    """Everything that is static in the program of `decode_fn`: decoders that differ in traced numbers share it."""
+    """All static values of the program of `decode_fn`; decoders that differ in traced numbers share a key."""
     parts = decoder.parts
-    # What a family's own `finish` reads of the settings is static.
+    # Settings for a family's own `finish` are static.
     of_finish = None if type(self.family).finish is Family.finish else decoder.sampling
     statics = parts.drafter, parts.verifier, parts.target_prefix, parts.decode
     return (*statics, of_finish, self.length(decoder, max_len), ends)
 
   def check_weights(self) -> None:
-    """Raises a ValueError for a target whose weights were not loaded."""
+    """Raises a ValueError for a target without weights."""
     if not self.target.has_weights:
       raise ValueError(f"Must have the target's weights to decode here, {self.name} was loaded without them")
 
   @contextlib.contextmanager
-  def context(self) -> Iterator[None]:
-    """The context in which this pipeline's decodes are compiled and run: precision of products, and the mesh."""
+  def context(self) -> Generator[None, None, None]:
+    """The context to compile and run this pipeline's decodes: precision of products, and the mesh."""
     with contextlib.ExitStack() as stack:
       stack.enter_context(precision_context(self.matmul_precision))
       if self.mesh is not None:
@@ -291,7 +291,7 @@ class LoadedNetworks:
       yield
 
   def place(self, rows: PyTree) -> PyTree:
-    """Inputs ``[B, ...]`` of a decode, on the devices where they belong.
+    """Inputs ``[B, ...]`` of a decode, on their devices.
 
     Raises:
       ValueError: if the mesh does not divide the rows.
@@ -299,14 +299,14 @@ class LoadedNetworks:
     return rows if self.mesh is None else meshes.rows(rows, self.mesh)
 
   def length(self, decoder: Decoder, max_len: int | None) -> int:
-    """Tokens of a row at most; a ValueError for a length that is not positive."""
+    """Largest number of tokens of a row; a ValueError for a length that is not positive."""
     return self.family.default_length(decoder.sampling) if max_len is None else check_length(max_len)
 
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:
     return self.family.family_names(method.draft_family)
 
   def drafts_of(self, method: type[Method] | Method) -> list[str]:
-    """Names of the drafts that a method can use, as far as their families tell."""
+    """Names of the drafts for a method, by their families."""
     families = self._families(method)
     return [name for name in self.drafts if self.drafts.family_name(name) in families]
 

@@ -1,4 +1,4 @@
-"""A pipeline from files: a bundle or folders of networks are read, checked and joined; drafts wait until they are used."""
+"""A pipeline from files: a bundle or folders of networks are read, checked and joined; drafts are loaded on first use."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ DTYPES = ("float32", "bfloat16")
 
 
 def load_pipeline(
-  path: str | os.PathLike | Bundle | None = None,
+  path: str | os.PathLike[str] | Bundle | None = None,
   *,
-  draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
-  drafts: Mapping[str, str | os.PathLike] | None = None,
+  draft: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+  drafts: Mapping[str, str | os.PathLike[str]] | None = None,
   dtype: str = "float32",
   matmul_precision: str | None = None,
   target_weights: bool = True,
   mesh: str | Mesh | None = None,
   **parts: Any,
 ) -> Pipeline:
-  """Loads networks that generate together; drafts are loaded when they are first used.
+  """Loads networks that generate together; drafts are loaded on first use.
 
   Args:
     path: the name of a shipped bundle (`jaxspec.io.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
-      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder that ``JAXSPEC_CHECKPOINT`` names, else the
-      default bundle.
-    draft: folders of drafts besides those of the bundle, named after their folders; the first becomes the default.
-    drafts: the same by name.
-    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as NumPy has it; other encoders
-      and decoders stay in float32.
-    matmul_precision: precision of products in every decode, one of `jaxspec.core.precision.PRECISIONS`. None is what
-      JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``), else what suits this machine (`Family.matmul_precision`).
-    target_weights: False leaves the target's weights out, where a cloud has them; the pipeline decodes nothing by itself.
+      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder in ``JAXSPEC_CHECKPOINT``, else the default
+      bundle.
+    draft: folders of additional drafts, named after their folders; the first becomes the default.
+    drafts: additional drafts by name.
+    dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as a NumPy dtype; other encoders and
+      decoders stay in float32.
+    matmul_precision: precision of products in every decode, one of `jaxspec.core.precision.PRECISIONS`. None is JAX's
+      setting (``JAX_DEFAULT_MATMUL_PRECISION``), else the preferred one on this machine (`Family.matmul_precision`).
+    target_weights: False omits the target's weights, for decodes over a cloud; the pipeline cannot decode alone.
     mesh: devices that share every decode, such as ``data=2,model=4``: rows of a batch are divided over ``data``, the target
-      over ``model``; drafts are copied. Every process of several must make the same calls.
-    parts: what the family needs and no bundle says: ``tokenizer`` and ``text`` (of released networks a T5 encoder) for
+      over ``model``; drafts are copied. With several processes, all must make the same calls.
+    parts: inputs of the family without a bundle: ``tokenizer`` and ``text`` (a T5 encoder for released networks) for
       LlamaGen, ``vae``, ``classes`` and ``latent_scale`` for MAR, by folder, file or value.
   Raises:
-    ValueError: one line naming the file and what is wrong with it, or the part that is missing or does not fit.
+    ValueError: one line that names the corrupt file, or the part that is missing or does not fit.
 
   Example:
     >>> pipe = load_pipeline("digits32-causal")
@@ -67,7 +67,7 @@ def load_pipeline(
     raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
   if matmul_precision not in (None, *precision.PRECISIONS):
     raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
-  platform()  # a backend that cannot start is said before files are read
+  platform()  # backend errors are raised before files are read
   mesh = None if mesh is None else meshes.make_mesh(mesh)
   is_read = isinstance(path, Bundle)
   bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
@@ -84,7 +84,7 @@ def load_pipeline(
   family_parts.check_all_read()
   _check_defaults(bundle, family)
   defaults = bundle.defaults
-  if not defaults.sampling:  # nothing is known better: a folder of converted networks, or a bundle that does not say
+  if not defaults.sampling:  # without defaults: a folder of converted networks, or a bundle without them
     defaults = dataclasses.replace(defaults, sampling=family.published_sampling())
   networks = Drafts(family, sources, dtype=dtype, mesh=mesh)
   if brought:
@@ -97,23 +97,23 @@ def load_pipeline(
 
 
 def _check_defaults(bundle: Bundle, family: Family) -> None:
-  """Refuses defaults for another kind of tokens than the target's.
+  """Checks that defaults are for the target's kind of tokens.
 
   Raises:
-    ValueError: naming the file and the first of them.
+    ValueError: naming the file and the first mismatch.
   """
   method, known, wrong = bundle.defaults.method, options_of(family.sampling_type), None
   if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
-    wrong = f"must have sampling settings of {family.space.kind} ({', '.join(known)}), we instead got {unknown[0]}"
+    wrong = f"must have sampling settings of {family.space.noun} ({', '.join(known)}), we instead got {unknown[0]}"
   elif method is not None and not get_method(method).fits(family.space.kind):
-    wrong = f"must have a default method for tokens that are {family.space.kind}, we instead got {method}"
+    wrong = f"must have a default method that draws {family.space.noun}, we instead got {method}"
   if wrong is not None:
     raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
 
 def _name(dtype: Any) -> Any:
-  """The name of a dtype that is none of `DTYPES` by itself."""
-  if dtype is None:  # NumPy takes it as float64
+  """The name of a dtype that is not in `DTYPES`."""
+  if dtype is None:  # NumPy reads None as float64
     return dtype
   try:
     return jnp.dtype(dtype).name
@@ -121,14 +121,16 @@ def _name(dtype: Any) -> Any:
     return dtype
 
 
-def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
-  """Folders of all drafts by name, and the names of those that are no part of the bundle."""
+def _draft_sources(
+  bundle: Bundle, draft: Any, drafts: Any
+) -> tuple[dict[str, Path], list[str]]:
+  """Folders of all drafts by name, and the names of additional ones."""
   if drafts is not None and not isinstance(drafts, Mapping):
     raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")
   draft = [] if draft is None else list(draft) if isinstance(draft, Iterable) and not isinstance(draft, str) else [draft]
   given = [(checkpoints.check_path(folder, "draft").resolve().name, Path(folder)) for folder in draft]
   given += [(name, checkpoints.check_path(folder, "draft")) for name, folder in (drafts or {}).items()]
-  # Those that were given come first: they draft by every method that they fit.
+  # Additional drafts come first: they are the defaults of all methods that they fit.
   sources: dict[str, Path] = {}
   free = {cls.free_draft for cls in METHODS.values()}
   for name, folder in (*given, *((name, bundle.path / folder) for name, folder in bundle.drafts.items())):
@@ -141,13 +143,13 @@ def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list
 
 
 def check_families(family: Family, found: Mapping[Path, str]) -> None:
-  """Refuses networks that no method drafts with for the target's family.
+  """Checks that every network is a draft of some method for the target's family.
 
   Args:
-    found: folders of networks, and the names of their families.
+    found: folders of networks, and their family names.
 
   Raises:
-    ValueError: naming the first of them.
+    ValueError: naming the first other network.
   """
   drafting = [cls for cls in METHODS.values() if cls.fits(family.space.kind) and cls.draft_family is not None]
   known = dict.fromkeys(name for cls in drafting for name in family.family_names(cls.draft_family))
@@ -157,6 +159,6 @@ def check_families(family: Family, found: Mapping[Path, str]) -> None:
 
 
 def _method_with(method: str | None, family: Family, name: str) -> str | None:
-  """The bundle's default method where a draft of the family ``name`` goes with it, else None."""
+  """The bundle's default method if it drafts with the family ``name``, else None."""
   fits = method is not None and name in family.family_names(get_method(method).draft_family)
   return method if fits else None

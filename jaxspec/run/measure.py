@@ -1,7 +1,7 @@
-"""Measures a decode: the time of one bare round, the time of scoring k tokens, and the speed-up that they predict.
+"""Measures a decode: the time of one bare round, the time of scoring k tokens, and the predicted speed-up.
 
-Timing lives here and in benchmarks only. Repeats run inside one compiled loop, so that dispatch from Python is not part of
-the time. Nothing in such a loop is invariant, so that the compiler cannot hoist it.
+Timing is here and in benchmarks only. Repeats run inside one compiled loop, so that dispatch from Python is not part of the
+time. Every iteration depends on the previous one, so that the compiler cannot hoist it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import loop
-from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.types import Array, Drafter, Key, ModelFns, Params, PyTree, Verifier
 
 Result = TypeVar("Result")
@@ -36,21 +36,21 @@ class Timing(NamedTuple):
 
 
 def timed(call: Callable[[], Result]) -> tuple[Result, float]:
-  """Result of a call and its wall seconds, waiting for the result."""
+  """Result of a call and its wall seconds until the result is ready."""
   started = time.perf_counter()
   result = jax.block_until_ready(call())
   return result, time.perf_counter() - started
 
 
 def seconds_of(call: Callable[[], PyTree]) -> float:
-  """Wall seconds of one call, waiting for its result."""
+  """Wall seconds of one call until its result is ready."""
   return timed(call)[1]
 
 
 def alternate(calls: dict[str, Callable[[], PyTree]], repeats: int) -> dict[str, list[float]]:
-  """Wall seconds of calls in the order A B A B ..., after one call each that is not counted.
+  """Wall seconds of calls in the order A B A B ..., after one warm-up call each.
 
-  Take ratios pairwise (entry i of one list by entry i of another): a drift of the machine then cancels.
+  Take ratios pairwise (entry i of one list by entry i of another): drift of the machine then cancels.
   """
   for call in calls.values():
     jax.block_until_ready(call())
@@ -64,8 +64,7 @@ def alternate(calls: dict[str, Callable[[], PyTree]], repeats: int) -> dict[str,
 def per_token(seconds: Sequence[float], tokens: Sequence[int]) -> list[float]:
   """Wall seconds per token of repeats. All speed-ups are ratios of these.
 
-  Rows that end at an end token have lengths of their own, and another method draws other rows: its seconds alone would
-  compare different amounts of text.
+  Rows with an end token differ in length between methods, so seconds alone would compare different amounts of text.
   """
   return [taken / number for taken, number in zip(seconds, tokens, strict=True)]
 
@@ -87,7 +86,7 @@ def bare_rounds(
   cursor = state.draft_side.cursor
   middle = jnp.full_like(cursor.length, max(1, (max_len - drafter.window) // 2))
 
-  def body(index, carry):
+  def body(index: Array, carry: tuple[DraftSide, PyTree, Array]) -> tuple[DraftSide, PyTree, Array]:
     side, verifier_state, last = carry
     side = dataclasses.replace(side, cursor=cursor._replace(last=last, length=middle, round=index))
     waiting = loop.draft_round(params.draft, side, drafter=drafter)
@@ -112,7 +111,7 @@ def score_block(fns: ModelFns, params: Params, condition: PyTree, *, block: int,
   _, cache = fns.apply(params, condition, cache, positions=jnp.arange(prefix)[None], logits_at=jnp.zeros((1,), jnp.int32))
   start = jnp.full((rows, 1), prefix + max_len // 2)
 
-  def body(_, carry):
+  def body(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
     cache, tokens = carry
     output, cache = fns.apply(params, tokens, cache, positions=start + jnp.arange(block)[None])
     return cache, jnp.argmax(output.need_logits(), axis=-1).astype(jnp.int32)
@@ -122,22 +121,22 @@ def score_block(fns: ModelFns, params: Params, condition: PyTree, *, block: int,
 
 
 class Rounds(NamedTuple):
-  """What `loop_efficiency` finds."""
+  """Result of `loop_efficiency`."""
 
   start_s: float  # seconds of the part before the loop
   round_s: float  # seconds of a bare round: draft and verify, without commit
-  efficiency: Timing  # share of the loop's time that its bare rounds take
+  efficiency: Timing  # share of bare rounds in the loop's time
 
 
 def loop_efficiency(
   params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int,
   whole: Callable[[], DecodeResult], repeats: int, rounds: int = 32,
 ) -> Rounds:  # fmt: skip
-  """Compares a decode with as many bare rounds as it has; the calls take turns.
+  """Compares a decode with the same number of bare rounds, in turns.
 
   Args:
     whole: the decode of ``condition`` with these parts.
-    rounds: bare rounds in one timed program, so that its dispatch does not count.
+    rounds: bare rounds in one timed program, so that dispatch is not part of the time.
   """
   bare = jax.jit(
     functools.partial(bare_rounds, drafter=drafter, verifier=verifier, max_len=max_len, rounds=rounds)
@@ -160,7 +159,9 @@ def loop_efficiency(
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len"))
-def prefill(params, key, condition, *, drafter, verifier, max_len):
-  """Runs the part of a decode before its loop, compiled alone; for timing."""
+def prefill(
+  params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int
+) -> Array:
+  """Runs the prefill of a decode, compiled alone, for timing."""
   state = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
   return state.draft_side.tokens

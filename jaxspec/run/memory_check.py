@@ -1,4 +1,4 @@
-"""Refuses a batch that clearly does not fit, before anything is compiled."""
+"""Checks before compilation that a batch can fit into memory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from jaxspec.run.job import Job
 
 
 def check_memory(job: Job, rows: int) -> None:
-  """Compares what a decode needs (`Decoder.decode_bytes`) with what is free.
+  """Compares the memory of a decode (`Decoder.decode_bytes`) with the free memory.
 
   Args:
-    rows: those of a batch.
+    rows: rows of a batch.
   Raises:
     ValueError: with the largest batch that should fit.
   """

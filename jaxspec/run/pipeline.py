@@ -1,12 +1,11 @@
-"""From prompts to images or texts: loaded networks, the settings they were trained for, and one call.
+"""From prompts to images or texts: loaded networks, their default settings, and one call.
 
     pipe = load_pipeline("scenes")
     out = pipe(["a red heart", "two cats"], key=jax.random.key(0))
     out.images, out.tokens, out.counters
 
-A `Pipeline` joins what a bundle says (`jaxspec.io.bundle`), what the target's family knows
-(`jaxspec.families.family.Family`) and a method (`jaxspec.methods`). It decodes in one compiled program per method, length
-and batch size, which is kept.
+A `Pipeline` joins a bundle (`jaxspec.io.bundle`), the target's family (`jaxspec.families.family.Family`) and a method
+(`jaxspec.methods`). It decodes in one compiled and cached program per method, length and batch size.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from jaxspec.sampling import AnySampling
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Pipeline(LoadedNetworks):
-  """Loaded networks, and one call; made by `jaxspec.load_pipeline`."""
+  """Loaded networks as one callable; made by `jaxspec.load_pipeline`."""
 
   def job(
     self,
@@ -48,18 +47,18 @@ class Pipeline(LoadedNetworks):
     ends: bool = True,
     **overrides: Any,
   ) -> Job:
-    """Resolves everything that a decode needs, and finds out whether it fits.
+    """Resolves and checks the networks and settings of a decode.
 
     Args:
       prompts: as for `encode`.
-      method: a `Method`, or a name: the bundle's default options then apply. None is the default.
-      max_len: most tokens of a row; by default a whole image, or 64 tokens of text.
-      captions: what people call the rows.
-      sampling: whole sampling settings.
+      method: a `Method`, or a name with the bundle's default options. None is the default method.
+      max_len: largest number of tokens of a row; by default a full image, or 64 tokens of text.
+      captions: texts of the rows for display.
+      sampling: all sampling settings.
       audit: report the exact distribution of every committed token, as ``result.metrics``.
-      seed: of the row keys.
+      seed: seed of the row keys.
       ends: whether the family's end token ends a row.
-      overrides: single sampling settings, over what the networks were trained for: ``temperature=0.9``.
+      overrides: single sampling settings, over the bundle's defaults: ``temperature=0.9``.
     Raises:
       ValueError: one line that names what does not fit.
     """
@@ -86,9 +85,9 @@ class Pipeline(LoadedNetworks):
     Args:
       prompts, method, max_len, captions, sampling, audit, overrides: as for `job`.
       key: one typed key, ``[R]`` row keys, or a seed; consumed. A row depends on its own key and prompt only; row r decodes
-        with ``fold_in(key, r)``, as the first samples of ``jaxspec generate --seed`` do. Keys of other generators than
-        threefry are folded into keys of threefry.
-      batch: rows that are decoded together; by default all of them.
+        with ``fold_in(key, r)``, like the first samples of ``jaxspec generate --seed``. Keys of other generators are folded
+        into threefry keys.
+      batch: rows decoded together; by default all of them.
     Raises:
       ValueError: one line that names what does not fit.
     """
@@ -100,10 +99,10 @@ class Pipeline(LoadedNetworks):
     return run(job, split(job.condition, rng.row_key_data(key, num), each, np.zeros_like(each), rows=rows))
 
   def alone(self, draft: str) -> Pipeline:
-    """A pipeline whose target is one of the drafts, for comparisons.
+    """A pipeline with one of the drafts as target, for comparisons.
 
     Raises:
-      ValueError: for an unknown draft, or one that does not generate by itself.
+      ValueError: for an unknown draft, or one that cannot generate alone.
     """
     loaded = self.drafts.loaded(draft)
     family = registry.family_maker(loaded.family_name)(loaded, self.parts or FamilyParts(self.name, {}))

@@ -1,4 +1,4 @@
-"""Compiled programs of a pipeline: one bounded cache for everything that it decodes."""
+"""Compiled programs of a pipeline in one bounded cache."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import jax
 
-# Programs of a pipeline that are kept, the least recently used are dropped; one takes some 20 MB.
+# Size of the cache, with least-recently-used eviction; a program takes about 20 MB.
 KEPT = 16
 
 
 class Programs:
-  """The last values of a few keys; of more than `KEPT` the least recently used is dropped."""
+  """A cache of at most `KEPT` values with least-recently-used eviction."""
 
   def __init__(self):
     self._kept: dict[Hashable, Any] = {}
@@ -25,15 +25,17 @@ class Programs:
     return key in self._kept
 
   def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-    """The value of a key, made where it is missing."""
+    """The value of a key, made if it is missing."""
     value = self._kept.pop(key) if key in self._kept else make()
     self._kept[key] = value
     if len(self._kept) > KEPT:
       del self._kept[next(iter(self._kept))]
     return value
 
-  def compiled(self, key: Hashable, make: Callable[[], Callable], *inputs: Any, **jit: Any) -> tuple[Callable, float]:
-    """A program for inputs of these shapes, and the seconds of tracing and compiling it, 0 where it was there.
+  def compiled(
+    self, key: Hashable, make: Callable[[], Callable[..., Any]], *inputs: Any, **jit: Any
+  ) -> tuple[Callable[..., Any], float]:
+    """A program for inputs of these shapes, and the seconds of tracing and compiling it, 0 if it was cached.
 
     Args:
       key: everything static in the program; shapes and dtypes of ``inputs`` are added.

@@ -1,4 +1,4 @@
-"""What a long computation says while it runs."""
+"""Progress of a long computation."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-  """Receives what begins, and how much of it is done; `jaxspec.render.working.Working` shows it in a terminal."""
+  """Receives stages and their progress; `jaxspec.render.working.Working` shows it in a terminal."""
 
   def __call__(self, text: str) -> None:
-    """A new stage begins."""
+    """Begins a new stage."""
 
   def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
-    """``done`` of ``total`` units of the stage are done; ``text`` replaces the name of the stage."""
+    """Reports that ``done`` of ``total`` units of the stage are done; ``text`` replaces the name of the stage."""
 
 
 class Silent:
-  """A `Progress` that shows nothing."""
+  """A `Progress` without output."""
 
   def __call__(self, text: str) -> None:
     pass

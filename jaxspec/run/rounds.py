@@ -1,15 +1,17 @@
-"""A job round by round: each round is a call of its own, with a result after it."""
+"""A job round by round, with a result after each round."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator
+from typing import Any
 
 import jax
 
 from jaxspec.core import rng
-from jaxspec.core.state import DecodeResult
+from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.state import result as result_of
+from jaxspec.core.types import Array, PyTree
 from jaxspec.families.family import Family
 from jaxspec.run.batches import Batches
 from jaxspec.run.job import Job
@@ -19,9 +21,9 @@ from jaxspec.run.run import prepare
 def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable[[], DecodeResult]], None, None]:
   """Decodes the first batch, with a result after the prefill and after every round.
 
-  Yields each result in generation order, and a call that gives it as the family finishes it, for `Family.decode`. Tokens
-  that are not drawn yet are 0, and their origin is ``EMPTY``. A method without rounds yields its one result. The next round
-  reuses buffers: read what you need before you ask for it.
+  Yields each result in generation order, and a function that returns it after `Family.finish`, for `Family.decode`. Later
+  tokens are 0, with origin ``EMPTY``. A method without rounds yields one result. The next round reuses the buffers, so copy
+  values before it.
 
   Args:
     batches: rows with their keys (`Job.batches`); only the first batch is decoded.
@@ -57,12 +59,12 @@ def _finish(job: Job) -> Callable[..., DecodeResult]:
   if type(family).finish is Family.finish:
     return lambda result, *inputs: result
 
-  def traced(result, condition, key_data, params):
+  def traced(result: DecodeResult, condition: PyTree, key_data: Array, params: SpecParams) -> DecodeResult:
     return family.finish(result, condition, rng.of_key_data(key_data), params, sampling)
 
   program = pipeline.programs.get(("finish", sampling), lambda: jax.jit(traced))
 
-  def finish(*inputs):
+  def finish(*inputs: Any) -> DecodeResult:
     with pipeline.context():
       return program(*inputs)
 

@@ -1,7 +1,7 @@
-"""From a job to its result: compiled once, decoded batch by batch, measured in turns.
+"""From a job to its result: compilation, decoding by batches, timing in turns.
 
-`run` is the one way to decode: `jaxspec.Pipeline.__call__`, the commands, the studio and the experiments call it, or its
-parts where they decode batches one by one (`prepare`).
+`run` is the one way to decode: `jaxspec.Pipeline.__call__`, the commands, the studio and the experiments call it, or
+`prepare` to decode single batches.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Prepared:
   """A compiled decode of batches of one shape.
 
   Attributes:
-    job: what it decodes.
-    compile_s: seconds of tracing and compiling; 0 where the program was there.
+    job: its job.
+    compile_s: seconds of tracing and compiling; 0 if the program was cached.
     program: ``(params, key_data, condition) -> DecodeResult``.
   """
 
@@ -42,7 +42,7 @@ class Prepared:
     Args:
       key_data: ``[rows, 2]`` uint32.
       condition: leaves ``[rows, ...]``.
-      params: other numbers than those of the job's method.
+      params: parameters; those of the job's method by default.
     """
     pipeline = self.job.pipeline
     params = self.job.decoder.parts.params if params is None else params
@@ -51,14 +51,14 @@ class Prepared:
 
 
 def prepare(job: Job, batches: Batches) -> Prepared:
-  """Compiles the decode of a job's batches, or finds it among the programs of its pipeline.
+  """Compiles the decode of a job's batches, or takes it from the pipeline's cache.
 
   Raises:
-    ValueError: for a target without weights, or a batch that clearly does not fit into the memory.
+    ValueError: for a target without weights, or a batch that clearly does not fit into memory.
   """
   pipeline, decoder = job.pipeline, job.decoder
   pipeline.check_weights()
-  # Every process of several needs all rows in the end.
+  # With several processes, each needs all rows at the end.
   whole = None if pipeline.mesh is None else NamedSharding(pipeline.mesh, PartitionSpec())
 
   def make() -> Callable[..., DecodeResult]:
@@ -87,8 +87,8 @@ def in_turns(jobs: Sequence[Job], batches: Batches, *, repeats: int = 0, progres
   """Decodes the same rows by several jobs.
 
   Args:
-    repeats: 0 times the one run that gives the tokens. Otherwise that one is the warm-up, and ``repeats`` timed runs
-      follow, the jobs taking turns.
+    repeats: 0: one run, which is timed. Otherwise the first run is the warm-up, and ``repeats`` timed runs follow, with the
+      jobs in turns.
   Raises:
     ValueError: as `prepare`.
   """

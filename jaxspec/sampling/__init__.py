@@ -1,7 +1,7 @@
-"""How tokens are drawn: the settings that every method to be compared shares.
+"""Sampling settings, shared by all methods that are compared.
 
-`SamplingConfig` is for ids (guidance and logit processing), `ContinuousSampling` for vectors (guidance and the chain of a
-diffusion head), `ScaleSampling` for maps of ids, `DenoisingSampling` for the states of one image's chain. Both sides of a
+`SamplingConfig` is for discrete tokens (guidance and logit processing), `ContinuousSampling` for continuous tokens (guidance
+and the chain of a diffusion head), `ScaleSampling` for scales, `DenoisingSampling` for denoising steps. Both sides of a
 decode get the same settings: the target's processed distribution is the one that exact methods reproduce.
 """
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 AnySampling = SamplingConfig | ContinuousSampling | ScaleSampling | DenoisingSampling
-# By the kind of tokens that they are about.
+# By kind of tokens.
 SAMPLING_TYPES: dict[str, type[AnySampling]] = {
   cls.tokens: cls for cls in (SamplingConfig, ContinuousSampling, ScaleSampling, DenoisingSampling)
 }

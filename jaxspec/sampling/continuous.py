@@ -1,4 +1,4 @@
-"""How vector tokens are drawn."""
+"""Sampling settings of continuous tokens."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from jaxspec.sampling.unmasking import GuidanceFn, linear_guidance
 
 @dataclasses.dataclass(frozen=True)
 class ContinuousSampling(Guidance):
-  """How vector tokens are drawn by a diffusion head.
+  """Sampling of continuous tokens by a diffusion head.
 
   Attributes:
-    guidance_fn: how the guidance scale depends on the token (`jaxspec.sampling.unmasking`); not an option.
+    guidance_fn: guidance scale as a function of the token (`jaxspec.sampling.unmasking`); not an option.
   """
 
   steps: int | str = option(100, "Diffusion steps: a number, or counts per section (10,10,20).")
@@ -49,7 +49,7 @@ class ContinuousSampling(Guidance):
 
   @property
   def is_refined(self) -> bool:
-    """Whether steps are left out and taken in the end (`jaxspec.families.refine`)."""
+    """Whether skipped steps are taken at the end (`jaxspec.families.refine`)."""
     return self.refine and bool(self.stop)
 
   def bind(self, head: HeadFns) -> TokenFns:
@@ -67,15 +67,15 @@ class ContinuousSampling(Guidance):
     return head_fns(network).num_tokens
 
   def signal(self) -> float:
-    """``sqrt(A)`` of the tokens: 1, or less where chains stop early and nothing is refined."""
+    """``sqrt(A)`` of the tokens: 1, or less where chains stop early without refinement."""
     if self.stop is None or self.is_refined:
       return 1.0
     return float(self._tables().alphas_cumprod_prev[self.stop] ** 0.5)
 
   def respaced(self, steps: int | str) -> Self:
-    """The same settings with other steps; ``stop`` moves so that tokens carry most nearly the same noise.
+    """The same settings with other steps; ``stop`` is chosen so that the noise of the tokens is closest to the old one.
 
-    Networks that read noisy tokens were trained for one noise.
+    Networks that read noisy tokens were trained for one noise level.
     """
     if self.stop is None:
       return dataclasses.replace(self, steps=steps)
@@ -83,21 +83,21 @@ class ContinuousSampling(Guidance):
 
 
 def nearest_stop(steps: int | str, trained_steps: int | str, trained_stop: int) -> int:
-  """The ``stop`` of another respacing whose tokens carry most nearly the noise that networks were trained to read."""
+  """The ``stop`` of another respacing whose noise level is closest to the one that networks were trained for."""
   kept = diffusion_tables(str(steps)).alphas_cumprod_prev[:-1]
   wanted = diffusion_tables(str(trained_steps)).alphas_cumprod_prev[trained_stop]
   return int(np.argmin(np.abs(np.asarray(kept) ** 0.5 - wanted**0.5)))
 
 
 def head_fns(network: Network) -> HeadFns:
-  """A network of vector tokens as drafters and verifiers see it; a masked one is read in its generation order.
+  """A network of continuous tokens as drafters and verifiers read it; a masked one in its generation order.
 
   Raises:
-    ValueError: for a network of ids.
+    ValueError: for a network of discrete tokens.
   """
   if isinstance(network.fns, MARFns):
     return masked_network(network.fns)
   if not isinstance(network.fns, HeadFns):
     kind = type(network.fns).__name__
-    raise ValueError(f"Must have a network of vector tokens (HeadFns, MARFns) as {network.name}, we instead got {kind}")
+    raise ValueError(f"Must have a network of continuous tokens (HeadFns, MARFns) as {network.name}, we instead got {kind}")
   return network.fns

@@ -1,4 +1,4 @@
-"""How the states of one image's chain are drawn."""
+"""Sampling settings of denoising steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxspec.sampling.sampling_settings import Guidance, check_network, check_st
 
 @dataclasses.dataclass(frozen=True)
 class DenoisingSampling(Guidance):
-  """How the states of an image's chain are drawn (DiT, arXiv 2212.09748): by ancestral sampling, DDPM.
+  """Sampling of the denoising steps of an image by DDPM, ancestral sampling (DiT, arXiv 2212.09748).
 
   A row has as many tokens as the chain has steps. The first state is standard normal, and the last step ends in its mean.
   """

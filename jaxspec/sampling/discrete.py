@@ -1,4 +1,4 @@
-"""How ids are drawn."""
+"""Sampling settings of discrete tokens."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from jaxspec.sampling.sampling_settings import Guidance
 
 @dataclasses.dataclass(frozen=True)
 class SamplingConfig(Guidance):
-  """Guidance and logit processing of ids.
+  """Guidance and logit processing of discrete tokens.
 
-  Logits are guided, divided by the temperature, then cut by top-k and top-p. Guidance is active iff ``cfg_scale > 1``, the
-  nucleus iff ``top_p < 1``; these two and ``top_k`` change the compiled program, the other numbers do not.
+  Logits are guided, divided by the temperature, then truncated by top-k and top-p. Guidance is active iff ``cfg_scale > 1``,
+  the nucleus iff ``top_p < 1``; these two and ``top_k`` change the compiled program, the other numbers do not.
   """
 
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
@@ -42,7 +42,7 @@ class SamplingConfig(Guidance):
     return sampling_params(self.temperature, self.top_p)
 
   def row_tokens(self, network: Network) -> int | None:
-    """Tokens of a row of a network, if its config says so; other rows end at a given length or at an end token."""
+    """Tokens of a row, if the network's config has them; other rows end at a given length or at an end token."""
     return getattr(network.config, "num_tokens", None)
 
   def side(self, network: Network, *, features: str = "both", guided: bool | None = None) -> tuple[ModelFns, ModelParams]:
@@ -50,8 +50,8 @@ class SamplingConfig(Guidance):
 
     Args:
       features: what a guided network returns as features, see `jaxspec.models.guidance.guided`.
-      guided: whether the network takes part in guidance; None: as it says (`Network.is_guided`). A draft that learned
-        guided targets runs without guidance, at half the cost.
+      guided: whether the network takes part in guidance; None: `Network.is_guided`. A draft that learned guided targets runs
+        without guidance, at half the cost.
     Raises:
       ValueError: if guidance is on and the network has no unconditional condition.
     """

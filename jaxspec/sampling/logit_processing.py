@@ -51,7 +51,7 @@ class Warp:
   Attributes:
     top_k: keep the k largest logits (and ties); 0 keeps all.
     nucleus: apply top-p; off, it costs nothing.
-    legal: what tokens may be at each index of a row, where not every id may stand anywhere; None: all ids.
+    legal: legal tokens at each index of a row; None: all ids everywhere.
   """
 
   top_k: int = 0
@@ -66,8 +66,8 @@ class Warp:
     """Processed logits ``[..., V]`` float32, -inf where removed; parameters ``[B]`` belong to rows of ``[B, ..., V]``.
 
     Args:
-      index: ``[...]`` int32, or with axes of size 1, the index in its row of the token that is drawn from these logits; read
-        only with ``legal``.
+      index: ``[...]`` int32, or with axes of size 1, position in its row of the token drawn from these logits; read only
+        with ``legal``.
     Raises:
       ValueError: for a rule about positions without an ``index``.
     """
@@ -86,10 +86,10 @@ class Warp:
     return logits
 
 
-# Compiled, so that a call outside of a program does not compile its loop each time.
+# Jitted, so that a call outside of a program does not compile its loop each time.
 @functools.partial(jax.jit, static_argnames="num")
 def _largest(logits: Array, num: int) -> Array:
-  """Removes what is smaller than the ``num``-th largest: a logit stays if fewer than so many are larger."""
+  """Removes logits below the ``num``-th largest: a logit stays if fewer than ``num`` are larger."""
   ranks = _ranks(jax.lax.stop_gradient(logits))
   smallest = _smallest(ranks, lambda larger: jnp.sum(larger, axis=-1, keepdims=True, dtype=jnp.int32) < num)
   return jnp.where(logits < smallest, -jnp.inf, logits)
@@ -97,9 +97,9 @@ def _largest(logits: Array, num: int) -> Array:
 
 @jax.jit
 def _nucleus(logits: Array, top_p: Array) -> Array:
-  """Removes what lies after the first crossing of ``top_p``: a logit stays if all larger ones have at most this probability.
+  """Removes logits after the nucleus: a logit stays if all larger ones have at most the probability ``top_p`` together.
 
-  The most probable token always survives; so does the token that crosses ``top_p``.
+  The most probable token always survives; so does the token with which the sum exceeds ``top_p``.
   """
   frozen = jax.lax.stop_gradient(logits)
   probs = jax.nn.softmax(frozen, axis=-1)
@@ -109,11 +109,11 @@ def _nucleus(logits: Array, top_p: Array) -> Array:
 
 
 def _smallest(ranks: Array, stays: Callable[[Array], Array]) -> Array:
-  """The smallest float32 ``[..., 1]`` that stays, by halving the range; on a CPU much faster than a sort.
+  """The smallest float32 ``[..., 1]`` that stays, by bisection; on a CPU much faster than a sort.
 
   Args:
     ranks: ``[..., V]`` int32, see `_ranks`.
-    stays: says of the tokens that are larger ``[..., V]`` bool whether the number stays ``[..., 1]``; true of none.
+    stays: from the mask of larger tokens ``[..., V]`` bool to whether the number stays ``[..., 1]``; true for an empty mask.
   """
 
   def halve(_, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -133,7 +133,7 @@ def _ranks(values: Array) -> Array:
 
 
 def _mirrored(bits: Array) -> Array:
-  """Turns the order of negative numbers around; its own inverse."""
+  """Reverses the order of negative numbers; its own inverse."""
   return jnp.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 
@@ -143,10 +143,9 @@ def probabilities(logits: Array) -> Array:
 
 
 def inverse_cdf(weights: Array, uniform: Array) -> Array:
-  """Draws an index with probability proportional to ``weights``, from one uniform.
+  """Draws an index with probability proportional to ``weights``, from one uniform number.
 
-  Two levels (sums of blocks of 128, then inside one block), so that no long scan is made. An entry of weight 0 is
-  never drawn.
+  Two levels (sums of blocks of 128, then inside one block) avoid a long scan. An entry of weight 0 is never drawn.
 
   Args:
     weights: ``[..., V]`` float32, non-negative, not all zero.
@@ -168,7 +167,7 @@ def inverse_cdf(weights: Array, uniform: Array) -> Array:
 
 
 def _first_above(ends: Array, mass: Array, target: Array) -> Array:
-  """First index with mass whose end lies above ``target``; rounding past the end gives the last index with mass."""
+  """First index with mass whose cumulative sum exceeds ``target``; if rounding leaves none, the last index with mass."""
   size = ends.shape[-1]
   index = jax.lax.broadcasted_iota(jnp.int32, mass.shape, mass.ndim - 1)
   first = jnp.min(jnp.where((ends > target) & (mass > 0), index, size), axis=-1)

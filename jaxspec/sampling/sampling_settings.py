@@ -1,4 +1,4 @@
-"""What the settings of all kinds of tokens share."""
+"""Common part of the sampling settings of all kinds of tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jaxspec.diffusion.schedule import kept_steps
 
 
 class Guidance:
-  """Options that are checked, and guidance; no dataclass, so that each kind of settings orders its own fields."""
+  """Checked options and guidance; no dataclass, so that each kind of settings orders its own fields."""
 
   cfg_scale: float
 
@@ -24,16 +24,16 @@ class Guidance:
 
 
 def check_network(network: Network, fns_type: type, tokens: str) -> None:
-  """Raises a ValueError for a network of other tokens."""
+  """Raises a ValueError for a network of another kind of tokens."""
   if not isinstance(network.fns, fns_type):
     wanted, found = fns_type.__name__, type(network.fns).__name__
     raise ValueError(f"Must have a network of {tokens} ({wanted}) as {network.name}, we instead got {found}")
 
 
 def check_steps(settings: Any) -> int:
-  """How many diffusion steps settings with ``steps`` have.
+  """Number of diffusion steps of settings with ``steps``.
 
-  A plain number of steps is written in one way, so that equal settings share compiled programs.
+  A plain number of steps is converted to an integer, so that equal settings share compiled programs.
 
   Raises:
     ValueError: if there are fewer than 2.

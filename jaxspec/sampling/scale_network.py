@@ -1,10 +1,10 @@
-"""A network of scales with its tokenizer, as drafters and verifiers of whole maps read it (VAR, arXiv 2404.02905).
+"""A network of scales with its tokenizer, as drafters and verifiers of scales read it (VAR, arXiv 2404.02905).
 
-A token is a map: all tokens of one scale, ``int32 [B, side^2]``. The network reads, at the resolution of a scale, what the
-maps before it add up to. So one pass over the scales k .. k + m gives, for drafted maps k .. k + m - 1, the distribution of
-each of them and of one more. Given the maps before, the tokens of a map are independent: its distribution is a product.
+One step decodes a scale: a map of tokens, ``int32 [B, side^2]``. The input at a scale is the sum of all earlier maps, at the
+resolution of the scale. One pass over m + 1 scales therefore gives the distributions of m drafted maps and of one more.
+Given the earlier maps, the tokens of a map are independent: its distribution is a product.
 
-Shapes depend on the scale. It is static everywhere here, so the rows of a batch stand at the same scale.
+Shapes depend on the scale. It is static everywhere here, so all rows of a batch are at the same scale.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ScaleSampling(NamedTuple):
 def scale_sampling(
   num_scales: int, *, cfg: float | None = None, top_p: float | None = None, temperature: float = 1.0
 ) -> ScaleSampling:
-  """The official setting: guidance grows linearly from 0 at the first scale to ``cfg`` at the last, where the conditional
-  logits have weight ``1 + cfg``: what other networks here call a scale of ``1 + cfg``.
+  """The official setting: guidance grows linearly from 0 at the first scale to ``cfg`` at the last. There the conditional
+  logits have weight ``1 + cfg``, which other networks here call a scale of ``1 + cfg``.
   """
   everywhere = lambda value: jnp.full((num_scales,), value, jnp.float32)
   guidance = None if cfg is None else jnp.linspace(0.0, cfg, num_scales, dtype=jnp.float32)
@@ -48,14 +48,14 @@ def scale_sampling(
 
 
 class ReaderState(NamedTuple):
-  """One network in a generation; with guidance it has the rows ``[conditional; unconditional]``."""
+  """State of one network during generation; with guidance it has the rows ``[conditional; unconditional]``."""
 
   conditioned: Conditioned
   cache: KVCache
 
 
 def start_reader(model: VARFns, params: Params, classes: ClassLabels, *, guided: bool) -> ReaderState:
-  """The state of a network that has read nothing."""
+  """The initial state of a network."""
   if guided:
     null = model.null_condition(params, classes)
     classes = ClassLabels(jnp.concatenate([classes.labels, null.labels]))
@@ -78,10 +78,10 @@ def read_scales(
   Args:
     inputs: as `VARFns` takes them, for the ``B`` rows of the result.
     guidance: ``[K]`` as in `ScaleSampling`.
-    logits_from: static, the first scale whose logits are wanted; ``first`` by default.
+    logits_from: static, the first scale whose logits are returned; ``first`` by default.
   Returns:
-    Guided logits ``[B, T, V]`` float32; the radii of the conditional half ``[B, T, H, V]``, None of a network without an
-    Inter-Head; and the state.
+    Guided logits ``[B, T, V]`` float32; the radii of the conditional half ``[B, T, H, V]``, None without an Inter-Head; and
+    the state.
   """
   inputs = inputs if guidance is None else jnp.concatenate([inputs, inputs])
   output, cache = model.apply(params, state.conditioned, inputs, state.cache, first=first, end=end, logits_from=logits_from)
@@ -97,7 +97,7 @@ def read_scales(
 
 
 def processed(logits: Array, sampling: ScaleSampling, scale: int, top_k: int) -> Array:
-  """What the tokens of a map are drawn from: ``logits [B, T, V]`` truncated, then divided by the temperature."""
+  """Processed logits of a map: ``logits [B, T, V]`` truncated, then divided by the temperature."""
   top_p = jnp.float32(1.0) if sampling.top_p is None else sampling.top_p[scale]
   kept = Warp(top_k, sampling.top_p is not None)(logits, Sampling(jnp.float32(1.0), top_p))
   return kept / jnp.maximum(sampling.temperature[scale], 1e-5)
@@ -118,7 +118,7 @@ class ScaleSide(NamedTuple):
 
 
 class ScaleReader(NamedTuple):
-  """What a side carries. Both parts are kept for every scale: to go back is to read from an earlier scale again."""
+  """Carried state of a side. Both parts hold every scale, so that a roll-back reads again from an earlier scale."""
 
   reader: ReaderState
   totals: Array  # [K, B, H, H, C] float32, the sum over the values of maps 0 .. k
@@ -130,7 +130,7 @@ class ScaleNetwork:
 
   Attributes:
     model: the network.
-    tokenizer: what maps add up to.
+    tokenizer: tokenizer that sums the maps.
     top_k: the largest logits that stay; 0 keeps all.
   Raises:
     ValueError: for different scales.
@@ -155,7 +155,7 @@ class ScaleNetwork:
     return footprint.tree_bytes(cache) + footprint.logits_bytes(rows, sum(self.sizes[-num_maps:]), self.model.vocab_size)
 
   def start(self, side: ScaleSide, condition: ClassLabels) -> ScaleReader:
-    """The state of a side that has read nothing, for ``B`` rows."""
+    """The initial state of a side, for ``B`` rows."""
     reader = start_reader(self.model, side.weights.network, condition, guided=side.sampling.guidance is not None)
     last, width = self.model.sides[-1], self.model.code_dim
     return ScaleReader(reader, jnp.zeros((len(self.sizes), condition.batch_size, last, last, width), jnp.float32))
@@ -173,18 +173,18 @@ class ScaleNetwork:
     """One pass over the scales ``first .. end - 1``.
 
     Args:
-      state: has read the scales before ``first``, and knows what the maps before ``first - 1`` add up to.
+      state: state after the scales before ``first``, with the sum of the maps before ``first - 1``.
       maps: the maps ``first - 1 .. end - 2`` (from 0 on with ``first = 0``), each ``[B, tokens]`` int32.
-      logits_from: the first scale that is asked for; ``first`` by default.
+      logits_from: the first scale that is returned; ``first`` by default.
     Returns:
-      What the tokens of each scale from ``logits_from`` on are drawn from, ``[B, tokens, V]`` float32 logits after guidance,
-      truncation and temperature; and the state.
+      Logits ``[B, tokens, V]`` float32 of each scale from ``logits_from`` on, after guidance, truncation and temperature;
+      and the state.
     """
     heard, state = self.hear(side, state, maps, first=first, end=end, logits_from=logits_from)
     return [self.law(side, one, scale) for scale, one in enumerate(heard, end - len(heard))], state
 
   def law(self, side: ScaleSide, heard: Intervals, scale: int) -> Array:
-    """What the tokens of a scale are drawn from, ``[B, tokens, V]`` float32, of what was heard about it."""
+    """Processed logits ``[B, tokens, V]`` float32 of a scale from its intervals (`hear`)."""
     return processed(heard.centre[..., 0, :], side.sampling, scale, self.top_k)
 
   def hear(
@@ -197,10 +197,11 @@ class ScaleNetwork:
     end: int,
     logits_from: int | None = None,
   ) -> tuple[list[Intervals], ScaleReader]:
-    """As `read`, but intervals for the guided logits of each scale, before truncation and temperature.
+    """As `read`, with intervals of the guided logits of each scale, before truncation and temperature.
 
     Returns:
-      Leaves ``[B, tokens, 1, V]`` float32, with radii of the conditional half; of 0 without an Inter-Head. And the state.
+      Leaves ``[B, tokens, 1, V]`` float32, whose radii are those of the conditional half (0 without an Inter-Head); and the
+      state.
     """
     logits_from = first if logits_from is None else logits_from
     before = max(first - 1, 0)

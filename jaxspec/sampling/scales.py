@@ -1,4 +1,4 @@
-"""How maps of ids are drawn."""
+"""Sampling settings of scales."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jaxspec.sampling.scale_network import ScaleNetwork, ScaleSide, scale_sampli
 
 @dataclasses.dataclass(frozen=True)
 class ScaleSampling(Guidance):
-  """How the maps of an image are drawn, scale by scale (VAR, arXiv 2404.02905).
+  """Sampling of the scales of an image (VAR, arXiv 2404.02905).
 
-  Logits are guided, cut by top-k and top-p, then divided by the temperature. What the official code calls ``cfg`` is
+  Logits are guided, truncated by top-k and top-p, then divided by the temperature. The official code's ``cfg`` is
   ``cfg_scale - 1`` here.
   """
 
-  cfg_scale: float = option(1.0, "Scale of classifier-free guidance at the last map; it grows from 1 on.", ge=1, le=LARGEST)
+  cfg_scale: float = option(1.0, "Scale of classifier-free guidance at the last scale; it grows from 1.", ge=1, le=LARGEST)
   top_k: int = option(0, "Keep the k likeliest tokens; 0 keeps all.", ge=0)
   top_p: float = option(1.0, "Keep the likeliest tokens of this total probability.", gt=0, le=1)
   temperature: float = option(1.0, "Divisor of the logits; 0 is greedy.", ge=0, le=LARGEST)
@@ -47,5 +47,5 @@ class ScaleSampling(Guidance):
     return ScaleSide(network.params, sampling)
 
   def row_tokens(self, network: Network) -> int:
-    """Tokens of a row of a network: the maps of an image."""
+    """Tokens of a row of a network: the scales of an image."""
     return len(self.bind(network).sizes)

@@ -1,4 +1,4 @@
-"""How many tokens a masked model generates in each iteration: the cosine schedule, guidance, and buckets of static shapes.
+"""The schedule of a masked model: tokens per iteration (cosine), guidance, and buckets of static shapes.
 
 MAR (arXiv 2406.11838, section 3) starts with every token masked. After iteration k of K,
 ``M_k = max(1, min(M_{k-1} - 1, floor(L cos(pi/2 (k+1)/K))))`` tokens are still masked; the last iteration predicts the
@@ -6,10 +6,10 @@ rest. All rows of a batch share these numbers, so they are known before anything
 
 **Buckets.** In generation order the known tokens come first, and an iteration needs an encoder over exactly the known
 tokens. One program per length would compile up to L times. One program for all lengths would always pay for L. The
-iterations are therefore cut into a few runs. Each run is compiled once, for the most known tokens and the most predictions
-of its iterations. A masked token then costs the encoder only the rounding up inside a run. The cuts minimise the sum of a
-given cost over all iterations, exactly, by dynamic programming. With K = L = 256 and four buckets the encoder sees 224
-rows on average; the plain scheme has 320 and the minimum is 192. A fifth bucket would save 6 more.
+iterations are therefore divided into a few runs. Each run is compiled once, for the largest numbers of known tokens and of
+predictions among its iterations. Padding is then limited to the rounding up inside a run. Dynamic programming finds the
+division with the least total cost. With K = L = 256 and four buckets the encoder sees 224 rows on average; the plain scheme
+has 320 and the minimum is 192. A fifth bucket would save 6 more.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GuidanceFn = Callable[[Array, int, Array], Array]  # (masked after, L, scale) ->
 
 @dataclasses.dataclass(frozen=True)
 class Iteration:
-  """One iteration: it predicts ``count`` tokens from ``known`` ones; ``masked`` is the M that its guidance reads."""
+  """One iteration predicts ``count`` tokens from ``known`` ones; ``masked`` is the M of its guidance."""
 
   index: int
   known: int
@@ -86,7 +86,7 @@ def iterations(num_tokens: int, num_iter: int) -> tuple[Iteration, ...]:
 
 @functools.lru_cache(maxsize=64)
 def buckets(schedule: tuple[Iteration, ...], num_buckets: int, cost_fn: CostFn) -> tuple[Bucket, ...]:
-  """Cuts a schedule into at most ``num_buckets`` runs of least total cost.
+  """Divides a schedule into at most ``num_buckets`` runs of least total cost.
 
   Raises:
     ValueError: if ``num_buckets`` is not positive.

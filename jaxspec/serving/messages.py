@@ -87,7 +87,7 @@ def wire_of(job: Job) -> Wire:
   if not has_messages(job):
     raise ValueError(
       f"--wire, --network and --cloud go with methods that have messages ({', '.join(method_codecs.WIRES)}) and discrete "
-      f"tokens, we instead got {method.name} for {job.pipeline.family.space.kind}"
+      f"tokens, we instead got {method.name} for {job.pipeline.family.space.noun}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
     features = getattr(job.decoder.draft.config, "features", None)

@@ -1,20 +1,19 @@
-"""Intervals, tests and sample sizes of figures: what a table of methods may say, and what it cannot show.
+"""Confidence intervals, tests and sample sizes for comparisons of methods.
 
-Prompts are the units. Several samples of one prompt are a *cluster*: prompts are drawn from a population, samples of one
-prompt resemble each other, and every interval here counts clusters. ``clusters`` is an ``[N]`` array with the prompt of
-each sample; None makes every sample a cluster of its own. Clusters are taken to be independent of each other and drawn
-alike.
+Prompts are the units. Several samples of one prompt are a *cluster*, because they resemble each other: every interval here
+is over clusters. ``clusters`` is an ``[N]`` array with the prompt of each sample; None makes every sample a cluster of its
+own. Clusters are assumed to be independent and identically distributed.
 
 1. One figure: `share` (between 0 and 1), `mean`, `ratio` (of two sums), `bounded_ratio` (of two sums, between 0 and 1).
 2. Two methods on the same prompts with the same keys: `paired_difference`, `paired_share_difference`, `time_ratio`.
    Two figures without a prompt in common: `independent_difference`.
-3. A table of differences: `correct_table` has the p values of Holm and the smallest difference that each comparison could
-   have shown.
+3. A table of differences: `correct_table` has the p values of Holm and the smallest detectable difference of each
+   comparison.
 4. Planning: `required_clusters`, `detectable_share`, `required_share_count`. Claims of equality: `equivalence`,
    `required_equivalent_clusters`.
 
-Distances of feature sets have their intervals in `jaxspec.evaluation.distances`. How often the intervals cover is simulated
-in ``tests/evaluation``. Everything is numpy and scipy; random numbers come from ``seed``, so a figure is the same twice.
+Distances of feature sets have their intervals in `jaxspec.evaluation.distances`. ``tests/evaluation`` simulates the coverage
+of the intervals. Everything is numpy and scipy; random numbers come from ``seed``, so that figures are reproducible.
 """
 
 from jaxspec.statistics.clusters import cluster_index

@@ -1,4 +1,4 @@
-"""Which samples belong together, and how far a ratio of sums varies over such clusters."""
+"""Clusters of samples, and the cluster-robust variance of a ratio of sums."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def cluster_index(clusters: np.ndarray | None, count: int) -> tuple[np.ndarray, int]:
-  """Number ``[N]`` of the cluster of each sample, from 0 in the order of the labels, and how many clusters there are."""
+  """Cluster index ``[N]`` of each sample, from 0 in the order of the labels, and the number of clusters."""
   if clusters is None:
     return np.arange(count), count
   labels, index = np.unique(np.asarray(clusters), return_inverse=True)

@@ -1,4 +1,4 @@
-"""Two methods: differences of figures and of times, paired by prompt and key wherever both drew the same."""
+"""Comparison of two methods: differences of figures and of times, paired by prompt and key where both share them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ENUMERATED = 12  # clusters; beyond, signs are drawn
 
 
 class Difference(NamedTuple):
-  """A difference of two figures, first minus second; or of their logarithms, where that is said."""
+  """A difference of two figures, first minus second, or of their logarithms where stated."""
 
   value: float
   low: float
@@ -32,7 +32,7 @@ class TimeRatio(NamedTuple):
   value: float
   low: float
   high: float
-  level: float  # coverage of the interval: at least what was asked for, less if there are too few pairs for that
+  level: float  # coverage of the interval: at least the requested level, less if there are too few pairs
   p_value: float  # two-sided, of a ratio of 1
   count: int  # pairs
 
@@ -51,15 +51,15 @@ def paired_difference(
   """Mean of ``first - second``, sample by sample, with an interval and a p value over clusters.
 
   Estimand and interval are those of `mean` of the differences. The p value is that of all or ``permutations`` random flips
-  of the signs of whole clusters: exact where swapping the two methods on a prompt changes no probability, and right for
-  many clusters where only the means are equal. For hits and misses, take `paired_share_difference`.
+  of the signs of whole clusters: exact where swapping the two methods on a prompt changes no probability, and asymptotically
+  correct where only the means are equal. For hits and misses, take `paired_share_difference`.
 
   Args:
     first: ``[N]`` finite numbers of one method; ``second`` of the other, of the same prompts, keys and order.
     clusters: ``[N]`` labels, at least 2 different ones.
     largest: bound of the absolute difference of a sample, if there is one. Where all clusters have the same difference, the
-      interval is then widened by what the unseen prompts may do: with confidence ``level``, at most the share
-      ``1 - (1 - level)^(1 / clusters)`` of them differ from it, by at most twice the bound.
+      interval is then widened for unseen prompts: with confidence ``level``, at most the share ``1 - (1 - level)^(1 /
+      clusters)`` of them differ from it, by at most twice the bound.
   """
   difference = vector(first, "first") - vector(second, "second", len(first))
   value, variance, groups = ratio_variance(difference, np.ones(len(difference)), clusters, at_least=2)
@@ -82,14 +82,14 @@ def paired_share_difference(
   permutations: int = 9999,
   seed: int = 0,
 ) -> Difference:
-  """Difference of two shares of hits on the same prompts; its interval is never a single point.
+  """Difference of two hit rates on the same prompts; its interval is never a single point.
 
   Estimand: mean over clusters of the difference of the shares of a cluster. Interval: Student's t after two clusters were
   added, one that differs by +w and one by -w. With one sample per prompt w is 1, the interval of Agresti & Min (2005) and
   Bonett & Price (2012). With more, w is the typical size of a difference (sum of squares over sum of sizes), 1 where nothing
-  differs. ``value`` is the observed difference, the middle of the interval is nearer to 0. In simulations at 95 percent it
-  covers 95 to 97 of 100 where ten clusters or more differ, 97 to 99 where three do, and always where one or none does. The
-  p value is that of `paired_difference`.
+  differs. ``value`` is the observed difference, the middle of the interval is nearer to 0. In simulations of 95 % intervals
+  the coverage is 95 to 97 % where ten clusters or more differ, 97 to 99 % where three do, and 100 % where one or none does.
+  The p value is that of `paired_difference`.
 
   Args:
     first: ``[N]`` bool or 0 and 1, hits of one method; ``second`` of the other, of the same prompts, keys and order.
@@ -121,21 +121,21 @@ def independent_difference(first: Interval | Share, second: Interval | Share) ->
 def time_ratio(
   first_s: np.ndarray, second_s: np.ndarray, *, level: float = 0.95, permutations: int = 9999, seed: int = 0
 ) -> TimeRatio:
-  """Median of ``first_s / second_s`` over pairs of times that were taken in turn.
+  """Median of ``first_s / second_s`` over pairs of alternating runs.
 
-  Estimand: median of the ratio of a pair. Interval: order statistics of the ratios (Thompson 1936), free of any
-  distribution; its exact coverage is `TimeRatio.level`. Fewer than 6 pairs have no interval of 95 percent: then it spans
-  all ratios and the level says how little that is. The p value flips signs of the logarithms of the ratios.
+  Estimand: median of the ratio of a pair. Interval: order statistics of the ratios (Thompson 1936), distribution-free; its
+  exact coverage is `TimeRatio.level`. Fewer than 6 pairs have no interval of 95 percent: the interval then spans all ratios,
+  with a lower level. The p value flips signs of the logarithms of the ratios.
 
   Args:
-    first_s: ``[N]`` seconds above 0; ``second_s`` ``[N]`` of the same runs.
+    first_s: ``[N]`` seconds above 0; ``second_s`` ``[N]``, the other times of the pairs.
   """
   first_s, second_s = vector(first_s, "first_s"), vector(second_s, "second_s", len(first_s))
   if min(first_s.min(), second_s.min()) <= 0:
     raise ValueError("Must have times above 0, we instead got others")
   logs = np.sort(np.log(first_s) - np.log(second_s))
   count = len(logs)
-  # Between the k-th smallest and the k-th largest lies the median unless fewer than k ratios are on one side of it.
+  # The median lies between the k-th smallest and the k-th largest ratio unless fewer than k ratios are on one side of it.
   tails = np.cumsum([math.comb(count, k) / 2**count for k in range(count // 2 + 1)])
   outside = 0
   while outside + 1 <= (count - 1) // 2 and 2 * tails[outside + 1] <= 1 - level + 1e-12:
@@ -146,7 +146,8 @@ def time_ratio(
 
 
 def sign_flip_p_value(sums: np.ndarray, *, permutations: int = 9999, seed: int = 0) -> float:
-  """Two-sided p value of a sum of symmetric terms: the share of sign flips with a sum as far from 0 (Fisher 1935).
+  """Two-sided p value of a sum of symmetric terms: the share of sign flips whose sum is at least as far from 0 (Fisher
+  1935).
 
   All flips are tried for up to 12 terms that are not 0; otherwise ``permutations`` random ones, with the observed one
   counted among them (Phipson & Smyth 2010), so that the p value is valid and never 0. The studentized sum has the same p

@@ -11,8 +11,8 @@ from jaxspec.statistics.quantiles import t_quantile
 class Equivalence(NamedTuple):
   """Outcome of two one-sided tests."""
 
-  p_value: float  # of a difference as large as the margin
-  low: float  # the interval that has to lie within the margin
+  p_value: float  # of the hypothesis that the difference is as large as the margin
+  low: float  # interval that must lie within the margin
   high: float
   margin: float
   equivalent: bool
@@ -21,15 +21,15 @@ class Equivalence(NamedTuple):
 def equivalence(difference: Difference, margin: float, *, level: float = 0.95) -> Equivalence:
   """Whether two methods differ by less than a margin: two one-sided tests (TOST; Schuirmann 1987).
 
-  A large p value of a difference shows nothing; this does. Choose the margin before the figures are seen. The tests are
-  Student's t about the middle of the difference's interval, so for shares of hits they are those of
-  `paired_share_difference`. They are significant exactly if the interval of twice the error (90 percent for a ``level`` of
-  95) lies within the margin.
+  A large p value of a difference is no evidence of equality; a significant test here is. Choose the margin before the
+  figures are seen. The tests are Student's t about the middle of the difference's interval, so for shares of hits they are
+  those of `paired_share_difference`. They are significant exactly if the interval with twice the error (90 percent for a
+  ``level`` of 95) lies within the margin.
 
   Args:
     difference: of `paired_difference`, `paired_share_difference` or `jaxspec.evaluation.distances`.
     margin: largest difference that does not matter, above 0.
-    level: 1 minus the chance to call methods equivalent whose true difference is the margin.
+    level: 1 minus the probability of claiming equivalence when the true difference is the margin.
   """
   from scipy import special
 

@@ -10,13 +10,13 @@ import numpy as np
 from jaxspec.statistics.clusters import cluster_index, left_out_variance, ratio_variance, vector
 from jaxspec.statistics.quantiles import normal_quantile, t_quantile
 
-# Clusters below which `ratio` and `bounded_ratio` have no interval: the error of fewer is hardly known (Student's t is 12.7
-# errors with 2 of them), and no test of 5 pairs can reach 95 percent either (`time_ratio`).
+# Clusters below which `ratio` and `bounded_ratio` have no interval: the error of fewer is hardly known (with 2, the quantile
+# of Student's t is 12.7 errors), and no test of 5 pairs can reach 95 percent either (`time_ratio`).
 FEWEST_CLUSTERS = 6
 
 
 class Interval(NamedTuple):
-  """A figure and its interval; low and high are nan where there are too few samples for one."""
+  """A figure and its interval; low and high are nan where there are too few samples."""
 
   value: float
   low: float
@@ -24,14 +24,14 @@ class Interval(NamedTuple):
 
 
 class Share(NamedTuple):
-  """A share in [0, 1], its interval, and what it was counted from."""
+  """A share in [0, 1], its interval, and its counts."""
 
   value: float
   low: float
   high: float
   successes: float
   count: float  # trials
-  effective: float  # independent trials that would tell as much
+  effective: float  # effective number of independent trials
 
 
 def share(
@@ -42,21 +42,21 @@ def share(
   level: float = 0.95,
   method: str = "wilson",
 ) -> Share:
-  """A share with the interval of Wilson (1927) or of Clopper and Pearson (1934); neither is ever a single point.
+  """A share with the interval of Wilson (1927) or Clopper and Pearson (1934); neither is ever a single point.
 
   Estimand: ``E[successes] / E[trials]`` over clusters. Independent single trials that succeed or fail have the textbook
   interval. Anything else (several samples of a prompt, several trials of a sample, scores between 0 and 1) has the same
-  interval with the effective number of trials ``p (1 - p) / v``, where v is the cluster-robust variance of the ratio, and
+  interval for the effective number of trials ``p (1 - p) / v``, where v is the cluster-robust variance of the ratio, and
   Student's t with one degree of freedom less than clusters (Korn & Graubard 1998; Dean & Pagano 2015). Where all clusters
-  agree, v is 0 and the effective number is that of the clusters, as if the samples of a cluster were copies. A cluster
-  bootstrap is no alternative: it has the interval [0, 0] for no success.
+  agree, v is 0 and the effective number is the number of clusters. A cluster bootstrap is no alternative: without a success
+  its interval is [0, 0].
 
-  The interval of Clopper and Pearson covers at least at the level for every share; that of Wilson covers at the level in the
-  mean over shares, and less than that for some shares near 0 and 1.
+  The coverage of Clopper and Pearson's interval is at least the level for every share. That of Wilson's is the level in the
+  mean over shares, and less for some shares near 0 and 1.
 
   Args:
     successes: ``[N]`` numbers from 0 to ``trials``, such as bool hits, scores in [0, 1], or counts.
-    trials: ``[N]`` numbers above 0 in sum; 1 by default.
+    trials: ``[N]`` numbers with a sum above 0; 1 by default.
     clusters: ``[N]`` labels.
     method: ``wilson`` or ``exact`` (Clopper and Pearson).
   Raises:
@@ -111,16 +111,16 @@ def mean(
 ) -> Interval:
   """Mean over samples with an interval over clusters; for shares and scores in [0, 1], take `share`.
 
-  Estimand: ``E[sum of a cluster] / E[size of a cluster]``, the mean over the population of prompts where all have as many
-  samples. Interval: value ± q s with the cluster-robust standard error s (Liang & Zeger 1986). The quantile q is that of
+  Estimand: ``E[sum of a cluster] / E[size of a cluster]``, the mean over the population of prompts if all clusters are of
+  one size. Interval: value ± q s with the cluster-robust standard error s (Liang & Zeger 1986). The quantile q is that of
   the absolute studentized mean over a cluster bootstrap (Hall 1988), and at least that of Student's t with one degree of
-  freedom less than clusters. Plain percentiles and BCa cover too seldom for few clusters (88 to 92 percent of 16 clusters,
-  nominally 95).
+  freedom less than clusters. The coverage of plain percentiles and BCa is too low for few clusters (88 to 92 % for 16
+  clusters, nominally 95 %).
 
   Args:
     values: ``[N]`` finite numbers.
     clusters: ``[N]`` labels, at least 2 different ones.
-    resamples: of the bootstrap; 0 has the quantile of Student's t alone.
+    resamples: of the bootstrap; 0 uses the quantile of Student's t alone.
   """
   values = vector(values, "values")
   value, variance, _ = ratio_variance(values, np.ones(len(values)), clusters, at_least=2)
@@ -132,9 +132,8 @@ def ratio(above: np.ndarray, below: np.ndarray, *, clusters: np.ndarray | None =
   """``sum(above) / sum(below)`` with an interval over clusters, such as tokens per pass; for shares, take `share`.
 
   Estimand: ``E[above] / E[below]`` over clusters, not the mean of ratios. Interval: Student's t on the logarithm with the
-  linearized (delta method) variance, so that it stays above 0 and the inverse ratio has the inverse interval. Without
-  anything above, all three are 0; with an infinite sum above, all are infinite. Fewer than `FEWEST_CLUSTERS` have no
-  interval.
+  linearized (delta method) variance, so that it stays above 0 and the inverse ratio has the inverse interval. If the sum
+  above is 0, figure and interval are 0; if it is infinite, they are infinite. Fewer than `FEWEST_CLUSTERS` have no interval.
 
   Args:
     above: ``[N]`` numbers from 0; ``below`` ``[N]`` numbers from 0, not all 0.
@@ -156,11 +155,11 @@ def ratio(above: np.ndarray, below: np.ndarray, *, clusters: np.ndarray | None =
 def bounded_ratio(
   above: np.ndarray, below: np.ndarray, *, clusters: np.ndarray | None = None, level: float = 0.95
 ) -> Interval:
-  """`ratio` of sums that is between 0 and 1 in every sample, such as a mean of total variations; so is its interval.
+  """`ratio` that is between 0 and 1 in every sample, such as a mean of total variations; its interval stays in [0, 1].
 
-  Interval: Student's t on the log-odds, with the variance of leaving out one cluster at a time; the distribution of a mean
-  near 0 is skewed, and clusters have sizes of their own. Where all clusters agree it is a single point, unlike that of a
-  share: these are figures without an error of their own, which are exact for an exact method.
+  Interval: Student's t on the log-odds, with the jackknife variance over clusters, because the distribution of a mean near 0
+  is skewed and cluster sizes differ. Where all clusters agree it is a single point, unlike that of a share: these figures
+  have no sampling error within a cluster, and are 0 for an exact method.
 
   Args:
     above: ``[N]`` numbers from 0 to ``below``; ``below`` ``[N]`` numbers from 0, not all 0.
@@ -181,7 +180,7 @@ def bounded_ratio(
 
 
 def studentized_quantile(values: np.ndarray, clusters: np.ndarray | None, level: float, resamples: int, seed: int) -> float:
-  """Quantile of ``|mean* - mean| / error*`` over resamples of whole clusters, at least Student's."""
+  """Quantile of ``|mean* - mean| / error*`` over resamples of whole clusters, at least that of Student's t."""
   index, groups = cluster_index(clusters, len(values))
   least = t_quantile(level, groups - 1)
   centred = np.bincount(index, values - values.mean(), groups)

@@ -1,4 +1,4 @@
-"""Sample sizes: what a comparison could have shown, and how many prompts show a wanted difference."""
+"""Power analysis: detectable differences, and the number of prompts that a given difference needs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from jaxspec.statistics.quantiles import check_level, t_quantile
 
 
 def detectable_difference(difference: Difference, *, tests: int = 1, level: float = 0.95, power: float = 0.8) -> float:
-  """Smallest true difference that a two-sided test with this standard error finds with the given power.
+  """Smallest true difference that a two-sided test with this standard error detects with the given power.
 
   ``(t(1 - (1 - level) / (2 tests)) + t(power)) standard_error`` with Student's t of the clusters (Bloom 1995). The
-  correction is that of the first step of Holm, the strictest: the only true difference of a table meets it.
+  correction is Holm's first step, the strictest, which applies if a table has only one true difference.
 
   Args:
     tests: comparisons of the table.
@@ -24,9 +24,9 @@ def detectable_difference(difference: Difference, *, tests: int = 1, level: floa
 def required_clusters(
   difference: Difference, wanted: float, *, tests: int = 1, level: float = 0.95, power: float = 0.8
 ) -> int:
-  """Clusters that a comparison needs to find a true difference of ``wanted``, given the spread seen in this one.
+  """Clusters needed to detect a true difference of ``wanted``, given the standard error of this comparison.
 
-  The samples of a cluster stay as many. Further samples of the same prompts help less than further prompts.
+  The number of samples per cluster stays fixed. More samples of the same prompts help less than more prompts.
 
   Raises:
     ValueError: unless ``wanted`` is above 0.
@@ -41,14 +41,14 @@ def required_clusters(
 def required_equivalent_clusters(
   difference: Difference, margin: float, *, tests: int = 1, level: float = 0.95, power: float = 0.8
 ) -> int:
-  """Clusters with which `equivalence` shows that two equal methods differ by less than a margin, given the spread seen here.
+  """Clusters with which `equivalence` shows two equal methods to be within a margin, given this standard error.
 
-  Both one-sided tests have to be significant, so an equal pair fails them by chance on either side:
-  ``(t(level) + t((1 + power) / 2)) standard_error <= margin`` with Student's t (Julious 2004).
+  Both one-sided tests have to be significant, and an equal pair may fail either by chance: ``(t(level) + t((1 + power) / 2))
+  standard_error <= margin`` with Student's t (Julious 2004).
 
   Args:
     margin: largest difference that does not matter, above 0.
-    tests: claims of equality that have to hold together, each at ``1 - (1 - level) / tests``.
+    tests: simultaneous claims of equality, each at ``1 - (1 - level) / tests``.
   Raises:
     ValueError: unless ``margin`` is above 0.
   """
@@ -61,16 +61,16 @@ def required_equivalent_clusters(
 
 
 def detectable_share(base: float, count: float, *, tests: int = 1, level: float = 0.95, power: float = 0.8) -> float:
-  """Smallest difference from the share ``base`` that two independent samples of ``count`` trials find with the given power.
+  """Smallest difference from the share ``base`` that two independent samples of ``count`` trials detect with this power.
 
   Two-sided test of two shares (Fleiss, Levin & Paik 2003, equation 4.14 without the correction for continuity), with the
-  other share on the side of one half, where differences are harder to see. Methods on the same prompts are paired: take
+  other share on the side of one half, where differences are harder to detect. Methods on the same prompts are paired: take
   `detectable_difference` of their `paired_share_difference`.
 
   Args:
     count: trials of each sample, or `Share.effective`.
   Returns:
-    Infinity if no share is far enough.
+    The difference; infinity if no share is far enough.
   """
   farthest = max(base, 1 - base)
   needed = lambda gap: _share_count(base, gap, tests, level, power)
@@ -84,10 +84,10 @@ def detectable_share(base: float, count: float, *, tests: int = 1, level: float 
 
 
 def required_share_count(base: float, wanted: float, *, tests: int = 1, level: float = 0.95, power: float = 0.8) -> int:
-  """Independent trials that each of two samples needs to find a difference of ``wanted``; see `detectable_share`.
+  """Independent trials that each of two samples needs to detect a difference of ``wanted``; see `detectable_share`.
 
   Raises:
-    ValueError: if no share is so far from ``base``.
+    ValueError: if no share differs from ``base`` by that much.
   """
   if not 0 < wanted <= max(base, 1 - base):
     raise ValueError(f"Must have a difference from 0 to {max(base, 1 - base):g}, we instead got {wanted}")
@@ -106,7 +106,7 @@ def _share_count(base: float, gap: float, tests: int, level: float, power: float
 
 
 def _detectable(degrees: int, tests: int, level: float, power: float) -> float:
-  """Standard errors between no difference and the smallest detectable one."""
+  """Smallest detectable difference in standard errors."""
   if tests < 1:
     raise ValueError(f"Must have at least one test, we instead got {tests}")
   check_level(power)
@@ -115,7 +115,7 @@ def _detectable(degrees: int, tests: int, level: float, power: float) -> float:
 
 
 def _first(enough, *, start: int) -> int:
-  """Smallest integer from ``start`` that is enough; beyond it all are."""
+  """Smallest integer from ``start`` for which a monotone condition holds."""
   high = start
   while not enough(high):
     high *= 2

@@ -1,4 +1,4 @@
-"""Quantiles of the normal and of Student's t distribution by the probability between -q and q."""
+"""Two-sided quantiles of the normal and of Student's t distribution: the level is the probability between -q and q."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def normal_quantile(level: float) -> float:
 @functools.lru_cache(maxsize=4096)
 def t_quantile(level: float, degrees: int) -> float:
   """The t with probability ``level`` between -t and t, for Student's t with ``degrees`` degrees of freedom."""
-  from scipy import special  # 0.2 s, which commands without intervals need not wait for
+  from scipy import special  # takes 0.2 s, which commands without intervals save
 
   if level == 0:
     return 0.0

@@ -1,4 +1,4 @@
-"""A table of differences: what holds after correction for all of its comparisons."""
+"""A table of differences, corrected for multiple comparisons."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Corrected(NamedTuple):
 
   difference: Difference
   adjusted: float  # p value of Holm over the table
-  detectable: float  # smallest true difference that this comparison would have shown with the power asked for
+  detectable: float  # smallest true difference that this comparison detects with the given power
 
 
 def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
-  """Adjusted p values ``[M]`` (Holm 1979): those below 0.05 hold together with an error of any of them below 0.05.
+  """Adjusted p values ``[M]`` (Holm 1979): rejecting those below 0.05 keeps the family-wise error below 0.05.
 
-  Nothing is assumed about how the tests depend on each other. NaN stands for a test that was not made and stays NaN.
+  Valid for any dependence between the tests. NaN stands for a missing test and stays NaN.
   """
   p_values = np.asarray(p_values, np.float64)
   adjusted = np.full(p_values.shape, np.nan)
@@ -39,14 +39,14 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
 def correct_table(
   differences: Mapping[_Name, Difference], *, level: float = 0.95, power: float = 0.8
 ) -> dict[_Name, Corrected]:
-  """The comparisons of a table, with what holds after correction for all of them.
+  """The comparisons of a table, corrected for all of them.
 
-  Every comparison that the table invites belongs in it: all methods against the baseline, all columns. Differences of
-  several kinds go together; what is detectable is in the unit of each.
+  Every comparison of the table belongs in it: all methods against the baseline, all columns. Differences of several kinds
+  may be mixed; detectable differences are in the unit of each.
 
   Args:
     differences: of `paired_difference`, `paired_share_difference`, or of `jaxspec.evaluation.distances`, by any name.
-    level: 1 minus the error of the whole table.
+    level: 1 minus the family-wise error of the table.
   """
   adjusted = holm([difference.p_value for difference in differences.values()])
   tests = len(differences)

@@ -1,13 +1,14 @@
-"""Tools for people who write methods: one contract for all of them, exact enumeration, and statistical tests.
+"""Tools for authors of methods: a common contract, exact enumeration, and statistical tests.
 
-* `check_contract` decodes by the parts of a method in several ways and compares the results clause by clause.
-* `check_exact` decodes targets whose distribution is known, with a grid and with prompts, and tests whether it is followed.
-* `Tape` replaces random numbers by numbers of your choice. It is an array of row keys, so nothing is patched: the compiled
-  loop of production runs on it, and every draw is addressed as in `jaxspec.core.rng`.
+* `check_contract` decodes with the parts of a method in several ways and compares the results clause by clause.
+* `check_exact` decodes targets of known distribution, with a grid and with prompts, and tests the samples against it.
+* `Tape` replaces random numbers by chosen numbers. It is an array of row keys, so the production loop runs unpatched, and
+  every draw is addressed as in `jaxspec.core.rng`.
 * `enumerate_outcomes` decodes all outcomes of a tape and returns the exact distribution of the tokens.
 * `assert_same_distribution` and `assert_same_cdf` compare samples with a distribution.
 
-Example: five draws decide two drafts of one round and the tokens around them, and a draft side that is wrong does no harm::
+Example: five draws determine two drafts of one round and the tokens around them, and an inaccurate draft network does not
+change the distribution::
 
     tape = Tape.all_outcomes({first_draw(): 2} | dict.fromkeys(round_draws(0, drafts=1, tests=1), 2) | ...)
     joint = enumerate_outcomes(lambda keys: speculate(params, keys, condition, ...).tokens, tape, vocab_size=2)

@@ -1,4 +1,4 @@
-"""A round of two ends whose draft and reply cross as frames of a codec: what the clause ``wire`` of the contract runs."""
+"""A round between two ends that exchange draft and reply as frames of a codec, for the clause ``wire`` of the contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jaxspec.serving.wire.two_phase import finish_round
 
 
 def first_over(wire: Wire, prefill: Verdict) -> Verdict:
-  """The prefill's verdict after its frame, of one row."""
+  """The prefill's verdict of one row after encoding and decoding its frame."""
   token = wire.decode_first(wire.encode_first(int(prefill.next_token[0])))
   return Verdict(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
 
@@ -33,16 +33,16 @@ def round_over(
   draft: Draft,
   cursor: Cursor,
 ) -> tuple[TargetSide, Verdict]:
-  """The target side's part of a round of one row, which knows of the draft what its frame says.
+  """The target side's part of a round of one row; it knows only the draft's frame.
 
   Args:
-    judge: `jaxspec.core.loop.verify_round`; where the wire may request distributions,
-      `jaxspec.serving.wire.two_phase.judge_round`.
+    judge: `jaxspec.core.loop.verify_round`, or `jaxspec.serving.wire.two_phase.judge_round` if the wire may request
+      distributions.
     params: of the target.
     draft: the draft side's, leaves ``[1, K, ...]``.
-    cursor: the draft side's, from before the round.
+    cursor: the draft side's, before the round.
   Returns:
-    The target side after the round, and the verdict that the reply's frame describes.
+    The target side after the round, and the verdict decoded from the reply's frame.
   """
   round_ = int(cursor.round)
   data, _ = wire.encode_draft(draft, on_host(cursor), agreement.max_len)
@@ -66,7 +66,7 @@ def round_over(
 
 
 def _judged(decoded: DecodedDraft, max_len: int) -> Draft:
-  """The decoded draft as a verifier reads it, with the tokens that the target side has not read."""
+  """The decoded draft for a verifier, with the tokens that are new to the target side."""
   end = int(decoded.cursor.length[0])
   tokens = jnp.zeros((1, max_len), jnp.int32).at[0, decoded.start : end].set(decoded.tokens[: end - decoded.start])
   features = ()

@@ -1,4 +1,4 @@
-"""How the contract compares what decodes return, and how it says what is broken."""
+"""Comparison of decoded results for the contract, and its error messages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jaxspec.core.types import HostArray, PyTree
 
 
 def require(holds: Any, clause: str, wanted: str, got: Any = "others") -> None:
-  """Raises an AssertionError that begins with the clause, unless it holds."""
+  """Raises an AssertionError that begins with the clause, unless ``holds``."""
   if not holds:
     raise AssertionError(f"{clause}: Must have {wanted}, we instead got {got}")
 
 
 def on_host(tree: PyTree) -> PyTree:
-  """The same values as NumPy arrays."""
+  """The values as NumPy arrays."""
   return jax.tree.map(np.asarray, tree)
 
 
@@ -29,10 +29,10 @@ def row_of(out: DecodeResult, row: int) -> DecodeResult:
 
 
 def differs(wanted: HostArray, got: HostArray) -> bool:
-  """Whether shapes or values differ, of floats by more than rounding."""
+  """Whether shapes or values differ; floats may differ by rounding."""
   if wanted.shape != got.shape:
     return True
-  if np.issubdtype(wanted.dtype, np.floating):  # programs that were compiled apart may round differently
+  if np.issubdtype(wanted.dtype, np.floating):  # separately compiled programs may round differently
     return not np.allclose(wanted, got, rtol=2e-3, atol=2e-3, equal_nan=True)
   return not np.array_equal(wanted, got)
 
@@ -59,5 +59,5 @@ def short(values: HostArray) -> str:
 
 
 def as_arrays(tree: PyTree) -> PyTree:
-  """The same values as new arrays."""
+  """The values as new arrays."""
   return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)

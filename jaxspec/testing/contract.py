@@ -1,4 +1,4 @@
-"""One contract for all methods: what the loop promises, checked clause by clause."""
+"""The contract of all methods: guarantees of the loop, checked clause by clause."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ def check_contract(
   drivers: bool = True,
   wire: Any = None,
 ) -> DecodeResult:
-  """Checks what the loop promises of every method; the message of an error begins with the clause that is broken.
+  """Checks the guarantees of the loop for a method; an error message begins with the violated clause.
 
-  * ``equal parts``: building again gives equal drafter and verifier, which are static arguments of compiled programs.
-  * ``one trace``: other keys and other values of the parameters run the program that is there.
-  * ``draft``: the first draft has the shapes, types and ranges of a `jaxspec.core.types.Draft`; so have those of rows that
-    are decoded alone.
-  * ``proposal``: where it is logits, they are finite, no probabilities, and allow the tokens that were drawn from them.
-  * ``counters``: they add up, and are what the origins of the tokens say; every round commits a token.
-  * ``prefix``: the first ``parts.target_prefix`` tokens are the target's, one a round.
-  * ``end token``: rows end after their first end token and are otherwise what they would have been.
-  * ``after the end``: everything there is 0.
-  * ``rows``: rows do not depend on their neighbours; a row alone, by two ends with a cursor each that run separate compiled
-    steps from Python, is the row of the batch in the fused loop. Finished rows that wait for others so stand still.
-  * ``rollback``: wherever a round began, the target judges and the draft side drafts as after reading the same tokens one
-    by one.
+  * ``equal parts``: a second build gives equal drafter and verifier, because they are static arguments of compiled programs.
+  * ``one trace``: other keys and other values of the parameters reuse the compiled program.
+  * ``draft``: the first draft has the shapes, types and ranges of a `jaxspec.core.types.Draft`, also for rows that are
+    decoded alone.
+  * ``proposal``: logits are finite, not probabilities, and allow the drafted tokens.
+  * ``counters``: they are consistent with each other and with the origins of the tokens; every round commits a token.
+  * ``prefix``: the first ``parts.target_prefix`` tokens are the target's, one per round.
+  * ``end token``: rows end after their first end token and are otherwise unchanged.
+  * ``after the end``: all entries are 0.
+  * ``rows``: rows do not depend on their neighbours. A row decoded alone, by two ends with separate cursors and separately
+    compiled steps, equals the row of the batch in the fused loop. Finished rows therefore do not change.
+  * ``rollback``: at the start of every round, the target judges and the draft side drafts as after reading the same tokens
+    one by one.
   * ``drivers``: `jaxspec.host_while_loop` and `jaxspec.iterate` give the tokens of the fused loop.
-  * ``wire``: so do the two ends where drafts and replies cross as frames of a codec.
+  * ``wire``: so do two ends that exchange drafts and replies as frames of a codec.
 
   Args:
-    parts: of a method; better a function that builds them, so that it can be called twice.
+    parts: of a method; preferably a function that builds them, which can be called twice.
     condition: ``B`` rows; two or more.
-    max_len: tokens of a row. At least three, or there is little to check.
-    end_token: the id that ends rows where ends are checked; None takes one that the first row draws half-way.
+    max_len: tokens of a row; at least three for a meaningful check.
+    end_token: the end token of the clauses about ends; None takes a token from the middle of the first row.
     key: one key or ``[B]`` row keys; `fast_keys` save time.
-    num_alone: how many rows are decoded alone. Where rows keep one length (`Verifier.at`), only the tokens of a row must be
-      those of the batch.
-    history_free: whether drafts depend on the committed tokens and the keys alone; False for drafters that keep more from
-      round to round (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
-    drivers: check that clause; it compiles one more program.
-    wire: the codec of these parts (`jaxspec.serving.wire.round_codec.Wire`); None skips that clause.
+    num_alone: number of rows that are decoded alone. If all rows have one length (`Verifier.at`), only their tokens are
+      compared with the batch.
+    history_free: whether drafts depend on the committed tokens and the keys alone. False for drafters with more state
+      (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
+    drivers: checks that clause; it compiles one more program.
+    wire: codec of these parts (`jaxspec.serving.wire.round_codec.Wire`); None skips that clause.
   Returns:
-    The result of the batch, without end tokens.
+    The result of the batch, decoded without an end token.
   Raises:
     AssertionError: one line that names the clause.
 
@@ -92,7 +92,7 @@ def check_contract(
   check_draft(parts, keys.take(everything), condition, max_len)
   first = _first_token(parts, keys.take(everything), condition, max_len)
   draws_ids = first.ndim == 1 and jnp.issubdtype(first.dtype, jnp.integer)
-  never = (-1,) if draws_ids else None  # as many end tokens in all calls: one program
+  never = (-1,) if draws_ids else None  # the same number of end tokens in all calls, so that there is one program
 
   fused = _Fused(parts, condition, max_len)
   free = fused(keys.take(everything), never)
@@ -135,13 +135,13 @@ def _first_token(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> ja
 
 
 class _Keys:
-  """Row keys that may be used again and again: a key array may be consumed once."""
+  """Row keys for repeated use; a key array itself may be consumed only once."""
 
   def __init__(self, keys: Key):
     self._impl, self._data = jax.random.key_impl(keys), jax.random.key_data(keys)
 
   def take(self, rows: Any) -> Key:
-    """The keys of some rows, given by anything that indexes an array."""
+    """Keys of some rows; any index of an array is valid."""
     return jax.random.wrap_key_data(self._data[rows], impl=self._impl)
 
 
@@ -267,7 +267,7 @@ def _check_drivers(
 
 
 def _check_whole(parts: Parts, condition: PyTree, keys: _Keys, *, max_len: int, num_alone: int) -> DecodeResult:
-  """The clauses that a decode without a drafter and a verifier can be asked for."""
+  """The clauses for a decode without drafter and verifier."""
   traces, decode = 0, parts.decode
   assert decode is not None
 

@@ -18,13 +18,13 @@ def assert_same_distribution(
   Args:
     samples: ``[R]`` or ``[R, n]`` integers; n neighbouring tokens are tested jointly.
     probs: probability of every sample, ``[V]`` or ``[V] * n``; they are scaled to add up to 1.
-    min_p: smallest p-value that passes. Fix the key of the samples: the test is then deterministic.
-    min_expected: fewest expected samples of a cell.
+    min_p: smallest p-value that passes. With a fixed key of the samples the test is deterministic.
+    min_expected: smallest expected number of samples in a cell.
   Returns:
     The p-value.
   Raises:
     AssertionError: if a sample is impossible, or the p-value is too small.
-    ValueError: for samples and probabilities whose shapes do not fit, or that leave fewer than two cells.
+    ValueError: if the shapes do not fit, or fewer than two cells remain.
   """
   probs = np.asarray(probs, np.float64)
   samples = np.asarray(samples).reshape(len(samples), -1)
@@ -36,7 +36,7 @@ def assert_same_distribution(
     raise AssertionError(f"same distribution: Must have no sample of probability 0, we instead got {impossible:.0f}")
   large = expected >= min_expected
   pooled = [np.append(counts[large], counts[~large].sum()) for counts in (observed, expected)]
-  if pooled[1][-1] < min_expected:  # too few for a cell of their own: they join the smallest one
+  if pooled[1][-1] < min_expected:  # too few for a separate cell: merged with the smallest one
     smallest = np.argmin(pooled[1][:-1]) if large.any() else 0
     for counts in pooled:
       counts[smallest] += counts[-1]

@@ -1,4 +1,4 @@
-"""What a draft must be before anyone judges it: the clauses ``draft`` and ``proposal`` of the contract."""
+"""Checks of a draft before verification: the clauses ``draft`` and ``proposal`` of the contract."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxspec.testing.compare import on_host, require, short
 
 
 def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> None:
-  """Drafts once after the tokens that the target draws alone, and checks the draft as the drafter returned it.
+  """Drafts once after the tokens that the target draws alone, and checks the drafter's output.
 
   Args:
     keys: ``[B]`` row keys.
@@ -55,11 +55,11 @@ def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> Non
 
 
 def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
-  """Checks one draft, of arrays with values; only rows that are not finished are looked at.
+  """Checks one draft of concrete arrays; finished rows are skipped.
 
   Args:
     drafter: that of this round (`jaxspec.core.types.Drafter.at`).
-    cursor: the one that it drafted after.
+    cursor: the cursor before the draft.
   Raises:
     AssertionError: one line that begins with ``draft`` or ``proposal``.
   """
@@ -87,7 +87,7 @@ def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
     require(inside.all(), "draft", wanted, short(draft.num_calls[~inside]))
   if draft.tokens.ndim > 2 or not np.issubdtype(draft.tokens.dtype, np.integer):
     return
-  end = number[:, None] if draft.parents is None else draft.tokens.shape[1]  # beyond the drafts of a chain is padding
+  end = number[:, None] if draft.parents is None else draft.tokens.shape[1]  # later entries of a chain are padding
   tokens = draft.tokens[np.broadcast_to(np.arange(draft.tokens.shape[1])[None] < end, draft.tokens.shape)]
   require((tokens >= 0).all(), "draft", "tokens of the vocabulary, from 0 on", short(tokens[tokens < 0]))
   if _has_logits(draft):
@@ -111,7 +111,7 @@ def _require_shapes(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
     require(fits, "draft", f"parents of shape {shape[:2]} and int32, one for each node", _shape_of(draft.parents))
   if _has_logits(draft):
     fits = draft.proposal.ndim == 3 and draft.proposal.shape[0] == shape[0]
-    # Of tokens that are accepted locally there are none, so that fewer are left to verify.
+    # Locally accepted tokens have no proposal, so that fewer drafts need verification.
     width = draft.proposal.shape[1] if fits else -1
     fits = fits and (width == shape[1] if draft.num_local is None else width <= shape[1])
     require(fits, "proposal", f"logits {(*shape[:2], 'V')}, a row for each draft", _shape_of(draft.proposal))
@@ -122,13 +122,14 @@ def _shape_of(values: Array | None) -> str:
 
 
 def _has_logits(draft: Draft) -> bool:
-  """Whether the proposal is one array of floats: logits, unless tokens are no ids. Counts and chains are several arrays."""
+  """Whether the proposal is one array of floats, which is logits for discrete tokens. Counts and chains are several
+  arrays."""
   is_array = isinstance(draft.proposal, (Array, np.ndarray)) and jnp.issubdtype(draft.proposal.dtype, jnp.floating)
   return is_array and draft.tokens.ndim == 2 and jnp.issubdtype(draft.tokens.dtype, jnp.integer)
 
 
 def _require_logits(draft: Draft, local: np.ndarray) -> None:
-  """Checks the logits of the drafts that are verified; the rest is padding."""
+  """Checks the logits of the verified drafts; the others are padding."""
   width, vocab = draft.proposal.shape[1:]
   offset = np.arange(width)[None]
   asks = np.asarray(verdicts.needs_verify(draft))[:, None]

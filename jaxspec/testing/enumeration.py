@@ -1,15 +1,15 @@
-"""Exact enumeration of a decode of a tiny model: every draft, every verdict and every history is followed.
+"""Exact enumeration of a decode of a tiny model, over every draft, verdict and history.
 
-The model is a table with the distribution of each token after each prefix. Drafting, judging and committing are implemented
-here a second time, state by state, with probability masses instead of random numbers:
+The model is a table with the distribution of each token after each prefix. Drafting, judging and committing are
+reimplemented here, state by state, with probability masses instead of random numbers:
 
-1. A state is a prefix with the drafts that were just proposed after it, and the distributions they were drawn from.
+1. A state is a prefix with its newly proposed drafts and their distributions.
 2. Its drafts are judged position by position. Draft x is accepted with mass a(x), or replaced with the residual's mass.
-3. After every commit the drafter proposes again, and masses of equal states add up.
+3. After every commit the drafter proposes again, and masses of equal states are added.
 
 The result is the exact distribution of every committed token after every prefix, of whole sequences, and of the token
-emitted at a position with given p and q. `jaxspec.rules.exact_distribution.exact_distribution` predicts the last from p and
-q alone. Closed forms, enumeration and measurement (`jaxspec.audited`) can therefore be compared.
+emitted at a position given p and q. `jaxspec.rules.exact_distribution.exact_distribution` predicts the last one from p and q
+alone. Closed forms, enumeration and measurement (`jaxspec.audited`) can therefore be compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Table = list[np.ndarray]
 
 
 class TinyPair(NamedTuple):
-  """A random target, a draft model that is close to it, and vectors for acceptance rules that compare tokens."""
+  """A random target, a similar draft model, and embeddings for acceptance rules that compare tokens."""
 
   target: Table
   draft: Table
@@ -51,7 +51,8 @@ class TinyPair(NamedTuple):
 
 
 def tiny_pair(seed: int, *, vocab_size: int = 4, num_tokens: int = 5) -> TinyPair:
-  """A pair whose distributions depend mostly on the newest token and a little on others, so that Jacobi drafts help."""
+  """A pair whose distributions depend mostly on the newest token and slightly on others, so that Jacobi drafts are
+  useful."""
   generator = np.random.default_rng(seed)
   newest = generator.normal(size=(vocab_size, vocab_size))
   target, draft = [], []
@@ -71,21 +72,21 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 class Proposal(NamedTuple):
   """Drafts for the positions after a prefix."""
 
-  rows: tuple[int, ...]  # which distribution each was drawn from, an index into the drafter's distributions of that token
+  rows: tuple[int, ...]  # distribution of each draft, as an index into the drafter's distributions of that token
   tokens: tuple[int, ...]
 
 
 class Leftover(NamedTuple):
-  """What the last pass computed for a position that was not committed."""
+  """Output of the last pass for an uncommitted position."""
 
   row: int
-  old: tuple[int, int] | None  # draft at this position and the row it was drawn from; None: it had none
+  old: tuple[int, int] | None  # draft at this position and the row of its distribution; None without a draft
 
 
 class EnumeratedDrafter(Protocol):
   """A drafter without random numbers.
 
-  ``distributions[t]`` is ``[M, V]``, all distributions that a draft of token t may be drawn from.
+  ``distributions[t]`` is ``[M, V]``, all possible distributions of a draft of token t.
   """
 
   distributions: Table
@@ -96,12 +97,12 @@ class EnumeratedDrafter(Protocol):
     ...
 
   def leave(self, prefix: int, length: int, proposal: Proposal, num_accepted: int) -> tuple[Leftover, ...]:
-    """What a round leaves for the positions after the one where it drew the target's own token."""
+    """State that a round leaves for the positions after the target's own token."""
     ...
 
 
 class EnumeratedChain:
-  """A draft network. Every distribution is its own, given the prefix and the earlier drafts."""
+  """A draft network. Every distribution depends on the prefix and the earlier drafts."""
 
   def __init__(self, pair: TinyPair, window: int):
     self.distributions, self.window, self._vocab = pair.draft, window, pair.vocab_size
@@ -120,8 +121,8 @@ class EnumeratedChain:
 
 
 class EnumeratedJacobi:
-  """Speculative Jacobi decoding (see `jaxspec.drafters.jacobi_drafter.JacobiDrafter`). Rows are those of older passes; the
-  last row is uniform."""
+  """Speculative Jacobi decoding (see `jaxspec.drafters.jacobi_drafter.JacobiDrafter`). Rows come from older passes; the last
+  row is uniform."""
 
   def __init__(self, pair: TinyPair, window: int, recycle: str):
     uniform = np.full((1, pair.vocab_size), 1 / pair.vocab_size)
@@ -167,7 +168,7 @@ def enumerated_drafter(
   """The drafter of a family (``chain`` or ``jacobi``) with the options of `jaxspec.methods`.
 
   Raises:
-    ValueError: for drafters that cannot be enumerated: trees, and initial drafts that copy a neighbour.
+    ValueError: for drafters without enumeration: trees, and initial drafts that copy a neighbour.
   """
   if family == "chain":
     return EnumeratedChain(pair, gamma)
@@ -179,13 +180,13 @@ def enumerated_drafter(
 
 
 class Enumeration(NamedTuple):
-  """The exact outcome of an enumerated decode. Masses of equal positions add up over their visits.
+  """The exact outcome of an enumerated decode. Masses of equal positions are added over their visits.
 
   Attributes:
     committed: entry t is ``[V**t, V]``, the probability of every sequence of t + 1 tokens.
-    p: ``[M, V]`` target at each pair of p and q that a draft was judged with.
+    p: ``[M, V]`` target at each pair of p and q that occurs in a verdict.
     distribution: ``[M, V]`` distribution of the token emitted there; ``mass [M]`` the expected visits in one decode.
-    predicted: what `jaxspec.rules.exact_distribution.exact_distribution` predicts for them.
+    predicted: the predictions of `jaxspec.rules.exact_distribution.exact_distribution` for them.
     calls: expected passes of the target in one decode, the prefill included.
   """
 
@@ -201,8 +202,8 @@ class EnumeratedFigures(NamedTuple):
   """Figures of an enumerated decode; the first six mean the same as in `jaxspec.evaluation.audit.AuditFigures`.
 
   Attributes:
-    closed_form: what `jaxspec.rules.exact_distribution.exact_distribution` predicts for ``tv`` from p and q of the positions
-    that are visited. distribution_error: largest difference between the enumerated distribution of a position and
+    closed_form: prediction of ``tv`` by `jaxspec.rules.exact_distribution.exact_distribution`, from p and q of the visited
+    positions. distribution_error: largest difference between the enumerated distribution of a position and
     `exact_distribution`. prefix_tv: total variation of a token given its prefix alone, mean over tokens and prefixes; at
     most ``tv``. worst_prefix: the prefix with the largest total variation of the next token; ``worst_tv`` is that variation.
     sequence_tv: total variation of whole sequences.
@@ -259,11 +260,11 @@ def summarize_enumeration(found: Enumeration, target: Table) -> EnumeratedFigure
 
 
 def enumerate_decode(target: Table, drafter: EnumeratedDrafter, rule: ChainRule, tables: PyTree) -> Enumeration:
-  """Follows a decode through all its states.
+  """Enumerates all states of a decode.
 
   Args:
     target: the distribution of every token after every prefix; the number of states grows as ``V`` to the number of tokens.
-    rule: acceptance rule that judges the drafts; ``tables`` are the arrays that it reads.
+    rule: acceptance rule of the drafts; ``tables`` are the arrays that it reads.
   """
   num_tokens, vocab = len(target), target[0].shape[-1]
   judgements = _judge_all(target, drafter.distributions, rule, tables)
@@ -325,7 +326,7 @@ class _Judgement(NamedTuple):
 
 
 def _judge_all(target: Table, distributions: Table, rule: ChainRule, tables: PyTree) -> dict[int, _Judgement]:
-  """Judgements of every token that may be drafted; the first and the last token never are."""
+  """Judgements of every position with drafts, which are all but the first and the last."""
   vocab, tokens = target[0].shape[-1], range(1, len(target) - 1)
   shapes = [(target[t].shape[0], *distributions[t].shape) for t in tokens]
   # All pairs of all tokens at once: one program instead of one per shape.

@@ -1,4 +1,4 @@
-"""One call that tells whether a method follows its target's distribution, on targets that are known exactly."""
+"""Test of a method against the exact distribution of small targets."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ def check_exact(
   rows: int = 8000,
   seed: int = 0,
 ) -> float:
-  """Checks that a method draws rows of ids from the target's distribution, whatever it drafts.
+  """Checks that a method draws rows of discrete tokens from the target's distribution, whatever it drafts.
 
-  Rows of six of three ids are decoded in one program per target and compared with the enumerated distribution by chi-square
-  tests of the first token, the first two, and so on up to whole rows. Two targets are tried: images of 2 x 3 tokens of a
+  Rows of six tokens with three ids are decoded in one program per target. Chi-square tests compare the first token, the
+  first two, and so on up to whole rows with the enumerated distribution. There are two targets: images of 2 x 3 tokens of a
   class (``grid``), and texts after prompts of two lengths (``prompt``).
 
   Args:
     method: a method with its options, or a function with the arguments of `Method.build`: ``(target, draft, context) ->
       Parts``. Its draft network is replaced with a toy's. Windows may be longer than the rows.
-    drafter: instead of a method: a drafter of 3 ids (``[B, K, 3]`` logits) that has no parameters and reads no feedback; by
-      default a small network that drafts chains of two.
-    rule: instead of a method: the acceptance rule, and ``tables`` what it reads.
-    targets: those that are tried. Methods that need a grid have ``("grid",)``.
-    rows: rows of a decode. A few thousand tell a total variation of some per cent.
-    seed: of the random numbers; a test with a fixed seed gives one answer.
+    drafter: instead of a method: a drafter of 3 ids (``[B, K, 3]`` logits) without parameters and feedback; by default a
+      small network that drafts chains of two.
+    rule: instead of a method: the acceptance rule, and ``tables`` its arrays.
+    targets: names of the targets; ``("grid",)`` for methods that need a grid.
+    rows: rows of a decode. A few thousand detect a total variation of some per cent.
+    seed: of the random numbers; a test with a fixed seed is deterministic.
   Returns:
-    The smallest p-value of all tests. An exact method fails with one seed of five hundred.
+    The smallest p-value of all tests. An exact method fails for one seed in five hundred.
   Raises:
-    AssertionError: one line with the measured total variation, and with the bias of the rule itself where it can be audited.
-    ValueError: for a method of other tokens than ids, or one that misses what the target does not have.
+    AssertionError: one line with the measured total variation, and with the rule's own bias if it can be audited.
+    ValueError: for a method of other tokens, or one that needs more than the target has.
 
   Example:
     >>> from jaxspec import methods, testing
@@ -113,7 +113,7 @@ def _check_target(build: BuildFn, toy: Toy, drafts_features: bool, rows: int, se
 
 
 def _distance(samples: np.ndarray, probs: np.ndarray) -> str:
-  """The total variation between samples and a distribution, with what exact samples have on average."""
+  """The total variation between samples and a distribution, with the mean of exact samples."""
   counts = np.zeros(probs.shape)
   np.add.at(counts, tuple(samples.T), 1.0 / len(samples))
   measured = 0.5 * np.abs(counts - probs).sum()
@@ -122,7 +122,7 @@ def _distance(samples: np.ndarray, probs: np.ndarray) -> str:
 
 
 def _own_bias(decode: Callable[[BuildContext], DecodeResult], context: BuildContext) -> str:
-  """What the rule's tables of probabilities say about it: the faults of a rule and those of a drafter look alike."""
+  """The exact bias of the rule, to separate faults of the rule from those of the drafter."""
   try:
     audit = decode(dataclasses.replace(context, audit=True)).metrics
   except ValueError:  # not every rule can be audited

@@ -1,4 +1,4 @@
-"""Row keys whose random numbers are known, and exact enumeration by them."""
+"""Row keys with given random numbers, and exact enumeration by them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy as np
 from jaxspec.core import rng
 from jaxspec.core.types import Array, Key
 
-# What is folded into a row key before a number is drawn: (stream, round, offset), as `jaxspec.core.rng` does it. A rule that
-# is called by itself gets keys of one round, whose numbers have the address (offset,).
+# Address of a number: the values folded into a row key before the draw, (stream, round, offset), as in `jaxspec.core.rng`. A
+# rule that is called alone gets keys of one round, whose numbers have the address (offset,).
 Address = tuple[int, ...]
 
 FINAL = rng._FINAL  # offset of the draw that ends a round
-_DEPTH = 6  # longest address, with what `jax.random` adds to it
+_DEPTH = 6  # longest address, including the folds of `jax.random`
 _NOTHING, _SPLIT = (1 << 32) - 1, 1 << 31  # beyond the end of an address; children of a split key
 
 
@@ -34,9 +34,9 @@ def round_draws(round_: int, *, drafts: int = 0, tests: int = 0, final: bool = T
 
   Args:
     round_: number of the round, from 0.
-    drafts: leading offsets of the draft side, one for each token that it samples.
-    tests: leading offsets of the acceptance tests.
-    final: whether the draw that ends the round is one of them.
+    drafts: number of offsets of the draft side, one for each sampled token.
+    tests: number of offsets of the acceptance tests.
+    final: whether the draw that ends the round is included.
   """
   found: list[Address] = [(rng.Stream.DRAFT, round_, offset) for offset in range(drafts)]
   found += [(rng.Stream.VERIFY, round_, offset) for offset in range(tests)]
@@ -45,11 +45,11 @@ def round_draws(round_: int, *, drafts: int = 0, tests: int = 0, final: bool = T
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tape:
-  """Random numbers of many rows, given.
+  """Given random numbers for many rows.
 
   Attributes:
     values: the numbers ``[R]`` of each address: floats in [0, 1) for uniform draws, integers for `jaxspec.core.rng.integer`
-      (taken modulo the bound of the draw). All other addresses draw pseudo-random numbers, of every row's own.
+      (taken modulo the bound of the draw). All other addresses draw pseudo-random numbers, different for every row.
   """
 
   values: Mapping[Address, np.ndarray]
@@ -64,8 +64,8 @@ class Tape:
   def all_outcomes(cls, uniforms: Mapping[Address, int], integers: Mapping[Address, int] | None = None) -> Tape:
     """All combinations of draws, as rows of equal probability.
 
-    A program is exact on midpoints of cells where it is constant inside of them: with probabilities in quarters, four cells
-    of a uniform draw tell its outcomes.
+    Midpoints of cells are exact for a program that is constant inside them: with probabilities in quarters, four cells of a
+    uniform draw give all outcomes.
 
     Args:
       uniforms: number of cells of each uniform draw.
@@ -89,7 +89,7 @@ class Tape:
     return len(next(iter(self.values.values())))
 
   def keys(self) -> Key:
-    """``[R]`` row keys, to be given to a decode (or to a rule) in place of random ones; new ones at each call."""
+    """``[R]`` row keys for a decode (or a rule), in place of random ones; new ones at each call."""
     addresses, columns = [], []
     for address, column in self.values.items():
       column = np.asarray(column)
@@ -108,7 +108,7 @@ class Tape:
 
 
 def fast_keys(seed: int, num_rows: int) -> Key:
-  """``[B]`` row keys of a small generator that compiles in a fraction of the time of JAX's, for tests of many programs."""
+  """``[B]`` row keys of a small generator, which compiles faster than JAX's, for tests of many programs."""
   data = jnp.stack([jnp.arange(num_rows, dtype=jnp.uint32), jnp.full((num_rows,), seed, jnp.uint32)], axis=1)
   return jax.random.wrap_key_data(data, impl=_fast_impl())
 
@@ -174,10 +174,10 @@ def _tape_impl(addresses: tuple[Address, ...]):
       given = jnp.sum(jnp.where(here, key[3 + _DEPTH :], jnp.uint32(0)))
       return jnp.where(jnp.any(here), given, _mix(key[:2], entry ^ jnp.uint32(0xA5A5A5A5))[0])
 
-    # Entry i of an array has the address of its key, and i.
+    # Entry i of an array has the address of its key, then i.
     return one(key, jnp.uint32(0)) if shape == () else _each(lambda entry: one(fold_in(key, entry), entry), shape)
 
-  # Equal addresses share programs; the tag tells tapes apart.
+  # Tapes with equal addresses share programs; the tag distinguishes the others.
   return _impl(f"jaxspec-tape-{hash(addresses):x}", 3 + _DEPTH + len(addresses), fold_in, random_bits)
 
 
@@ -191,7 +191,7 @@ def enumerate_outcomes(decode: Callable[[Key], Array], tape: Tape, vocab_size: i
 
   Args:
     decode: from row keys ``[R]`` to tokens ``[R, N]``, for example a call of `jaxspec.speculate` with R rows.
-    tape: all outcomes of the draws that matter. A draw that matters and is not among them shows as an error of the result.
+    tape: all outcomes of the draws that affect the tokens. A missing draw makes the result wrong.
     vocab_size: V.
   Returns:
     ``[V] * N`` float64.

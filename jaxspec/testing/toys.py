@@ -1,9 +1,9 @@
-"""Targets that are small and whose distribution is known: what `check_exact` decodes.
+"""Small targets of known distribution, for `check_exact`.
 
-A cache slot of `history_fns` holds its token as a digit of a number: token ``x`` at index ``i`` of a row stands for
-``(x + 1) (V + 1)^i``, the condition for the digits above. A pass adds up the slots that its mask shows: the sum names the
-tokens that were read, and the logits are a row of a table under that name. A slot that is stale, missing, doubled or at the
-wrong position names another row. Slots are written and compacted, and masks made, by the functions of the real networks.
+A cache slot of `history_fns` holds its token as a digit of a number: token ``x`` at index ``i`` of a row is ``(x + 1) (V +
+1)^i``, the condition the digits above. A pass sums the slots that its mask shows: the sum identifies the tokens that were
+read, and it is the index of the logits in a table. A slot that is stale, missing, doubled or at the wrong position gives
+another row. The functions of the real networks write and compact slots and make masks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jaxspec.models.nn.attention import attention_mask
 from jaxspec.models.nn.causal import wanted
 from jaxspec.sampling import SamplingConfig
 
-CLASSES = 3  # and one more without a condition
+CLASSES = 3  # and one more row without a condition
 
 
 class Slots(NamedTuple):
@@ -47,7 +47,7 @@ def _compact(cache: Slots, slot, path) -> Slots:
 
 
 def sum_seen(values, cache: Slots, positions, mask, slot):
-  """Writes ``values [B, T, C]``; the sums ``[B, T, C]`` of the slots that each input sees, and the cache."""
+  """Writes ``values [B, T, C]``; returns the sums ``[B, T, C]`` of the slots visible to each input, and the cache."""
   start = positions[:, 0] if slot is None else slot
   cache = Slots(kv_cache.write(cache.values, values, start))
   seen = attention_mask(positions, start, mask, jnp.ones((1, cache.values.shape[1]), bool))  # [B or 1, T, S]
@@ -56,14 +56,14 @@ def sum_seen(values, cache: Slots, positions, mask, slot):
 
 @functools.cache
 def history_fns(vocab: int, length: int, *, prompt: int = 0, head: bool = False) -> ModelFns:
-  """A network of ``length`` tokens in a row; as a ``head`` it continues the features of one, as EAGLE's heads do.
+  """A network of ``length`` tokens in a row; as a ``head`` it reads the features of another one, like EAGLE's heads.
 
-  It is conditioned on a class, or on a `Prompt` of ``prompt`` tokens, some of which may be padding.
+  Its condition is a class, or a `Prompt` of ``prompt`` tokens, some of which may be padding.
 
-  Parameters: ``output`` (`rows_of_table`, V) logits by name, and of a head ``own``, which are added to its host's. The
-  last row is what a head says whose cache and features do not name the same tokens.
+  Parameters: ``output`` (`rows_of_table`, V) logits by row, and for a head ``own``, which are added to its target's. A head
+  uses the last row if its cache and features disagree about the tokens.
   """
-  known, base = length - 1, vocab + 1  # tokens that a distribution may depend on
+  known, base = length - 1, vocab + 1  # largest number of tokens that a distribution depends on
   top, prefix = base**known, prompt or 1
 
   def digits(tokens, index):
@@ -102,18 +102,18 @@ def _num_conditions(vocab: int, prompt: int) -> int:
 
 
 def rows_of_table(vocab: int, length: int, prompt: int = 0) -> int:
-  """Names of all conditions and prefixes, and one more."""
+  """Number of conditions and prefixes, plus one."""
   return _num_conditions(vocab, prompt) * (vocab + 1) ** (length - 1) + 1
 
 
 def host(vocab: int, length: int, logits: np.ndarray, prompt: int = 0) -> Network:
-  """A network with these logits by name."""
+  """A network with these logits by row."""
   params = {"output": jnp.asarray(logits, jnp.float32), "tok_embeddings": jnp.zeros((1,))}
   return Network(history_fns(vocab, length, prompt=prompt), params, name="host")
 
 
 def head(vocab: int, length: int, logits: np.ndarray, prompt: int = 0) -> Network:
-  """A head whose logits are its host's and these."""
+  """A head whose logits are its target's plus these."""
   fns = history_fns(vocab, length, prompt=prompt, head=True)
   return Network(fns, {"own": jnp.asarray(logits, jnp.float32)}, name="head")
 
@@ -122,7 +122,7 @@ def joint(probs: np.ndarray, vocab: int, length: int, condition: int = 0) -> np.
   """Exact joint distribution ``[V] * length`` of the tokens of a row.
 
   Args:
-    probs: by name, ``[rows_of_table, V]``.
+    probs: by row, ``[rows_of_table, V]``.
     condition: a class, or the number ``sum (x + 1) (V + 1)^i`` of the tokens of a prompt.
   """
   base = vocab + 1
@@ -134,20 +134,20 @@ def joint(probs: np.ndarray, vocab: int, length: int, condition: int = 0) -> np.
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-  """In float64, over the last axis."""
+  """Softmax in float64 over the last axis."""
   x = np.exp(np.asarray(logits, np.float64) - np.max(logits, axis=-1, keepdims=True))
   return x / x.sum(-1, keepdims=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Toy:
-  """A target whose distribution is known, and networks that draft for it.
+  """A target of known distribution, and draft networks for it.
 
   Attributes:
-    name: what messages call it.
-    target: of ids, as ``draft`` and ``head``, which continues the target's features.
-    context: what a method is built from.
-    conditions: those that rows take in turn, as a batch.
+    name: its name in messages.
+    target: of discrete tokens, as are ``draft`` and ``head``, which reads the target's features.
+    context: build context of a method.
+    conditions: a batch of conditions, which rows take in turn.
     joint: ``[conditions] + [V] * N``, the exact distribution of a condition and the tokens after it.
   """
 
@@ -169,7 +169,7 @@ def _toy(name: str, prompt: int, grid: tuple[int, int] | None, conditions: PyTre
   vocab, length, generator = 3, 6, np.random.default_rng(0)
   shape = (rows_of_table(vocab, length, prompt), vocab)
   logits, noise = generator.normal(size=shape), 0.7 * generator.normal(size=shape)
-  vectors = lambda: jnp.asarray([[1.0, 0.0], [0.9, 0.2], [0.1, 1.0]])  # two are near, so that relaxed rules relax
+  vectors = lambda: jnp.asarray([[1.0, 0.0], [0.9, 0.2], [0.1, 1.0]])  # two are close, for relaxed rules
   space = TokenSpace(vocab_size=vocab, num_tokens=length, grid=grid, codebook=vectors, embedding=vectors)
   probs = softmax(logits)
   return Toy(
@@ -181,13 +181,13 @@ def _toy(name: str, prompt: int, grid: tuple[int, int] | None, conditions: PyTre
 
 @functools.cache
 def grid_toy() -> Toy:
-  """Images of 2 rows and 3 columns of 3 ids, of two classes."""
+  """Images of 2 x 3 tokens with 3 ids, of two classes."""
   return _toy("grid", 0, (2, 3), ClassLabels(np.asarray([0, 2], np.int32)), [0, 2])
 
 
 @functools.cache
 def prompt_toy() -> Toy:
-  """Texts of 6 of 3 ids without a grid, after a prompt of two tokens and one of a single token."""
+  """Texts of 6 tokens with 3 ids, without a grid, after a prompt of two tokens and one of one."""
   tokens, mask = np.asarray([[2, 0], [0, 1]], np.int32), np.asarray([[True, True], [False, True]])
   return _toy("prompt", 2, None, Prompt(tokens, mask), [3 + 1 * 4, 2 * 4])
 

@@ -1,4 +1,5 @@
-"""A row decoded by two ends with a cursor each: what the clauses ``rows`` and ``rollback`` of the contract compare with."""
+"""A row decoded by two ends with separate cursors: the reference of the clauses ``rows`` and ``rollback`` of the
+contract."""
 
 from __future__ import annotations
 
@@ -28,15 +29,15 @@ EndTokens = tuple[int, ...] | None  # as `jaxspec.speculate` takes end tokens
 
 
 class _Replayed(NamedTuple):
-  """Parameters of a verifier whose first tokens are given."""
+  """Parameters of a verifier with given first tokens."""
 
   params: PyTree
   tokens: Array  # [B, N] or [B, N, C]
-  known: Array  # [] int32, so many of them are given
+  known: Array  # [] int32, number of given tokens
 
 
 def _replayed(verifier: Verifier) -> Verifier:
-  """The verifier; where it draws alone, tokens that are known are drawn."""
+  """The verifier, with the given tokens in place of those that it draws alone."""
 
   def init(params: _Replayed, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, PyTree]:
     verdict, state = verifier.init(params.params, keys, condition, max_len, window)
@@ -61,16 +62,16 @@ def _replayed(verifier: Verifier) -> Verifier:
 
 
 class _Exchange(NamedTuple):
-  """What crossed in one round of one row."""
+  """Exchanged messages in one round of one row."""
 
   length: int  # committed tokens before it
   round: int
   draft: Draft
-  verdict: Verdict | None  # None where nothing was asked
+  verdict: Verdict | None  # None without a request
 
 
 class _Steps(NamedTuple):
-  """The drafter of a round, and the parts of the round, compiled."""
+  """The drafter of a round, and the compiled parts of the round."""
 
   drafter: Drafter
   draft_round: Callable
@@ -85,11 +86,11 @@ def _jitted(function: Callable, *static: str, **fixed: Any) -> Callable:
 
 
 class TwoEnds:
-  """Decodes one row by the steps of both sides, each compiled by itself and called from Python.
+  """Decodes one row by the steps of both sides, separately compiled and called from Python.
 
   Args:
     first: shape and type of token 0.
-    never: no end token, in as many tokens as the calls to come have.
+    never: value for no end token, with the shape of the end tokens of later calls.
   """
 
   def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct, never: EndTokens):
@@ -101,7 +102,7 @@ class TwoEnds:
     self._start_draft = _jitted(loop.start_draft, "target_prefix", max_len=max_len, drafter=self._drafter)
 
   def _at(self, cursor: Cursor) -> _Steps:
-    """The steps of a round that begins here."""
+    """The steps of a round from this cursor."""
     length = 0 if not self._verifier.in_step else int(cursor.length[0])
     if length not in self._steps:
       drafter = loop.at_length(self._drafter, length, self._max_len)
@@ -121,9 +122,9 @@ class TwoEnds:
     tokens: HostArray | None = None,
     wire: Wire | None = None,
   ) -> tuple[_Replayed, TargetSide, DraftSide]:
-    """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are those that are known."""
+    """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are the given ones."""
     parts, end = self._parts, loop.end_array(end_tokens)
-    # A drafter that may decide about token 0 must not where it is known.
+    # A drafter must not decide about token 0 if it is given.
     prefix = max(parts.target_prefix, 1) if tokens is not None and self._drafter.may_accept_locally else parts.target_prefix
     known = 0 if tokens is None else self._max_len
     if tokens is None:
@@ -139,10 +140,10 @@ class TwoEnds:
   def decode(
     self, keys: Key, condition: PyTree, end_tokens: EndTokens, wire: Wire | None = None
   ) -> tuple[DecodeResult, list[_Exchange]]:
-    """One row, and what crossed.
+    """Decodes one row; returns the result and its exchanges.
 
     Args:
-      wire: the codec by which drafts and replies cross as frames; None: they cross as they are.
+      wire: codec of drafts and replies; None exchanges them without encoding.
     """
     parts, exchanges = self._parts, []
     params, target, side = self._start(keys, condition, end_tokens, wire=wire)
@@ -169,7 +170,7 @@ class TwoEnds:
         exchanges.append(_Exchange(int(before.length[0]), round_, draft, verdict if asks else None))
       side = steps.commit_reply(parts.params.draft, waiting, verdict)
       if wire is not None:
-        continue  # frames bring what the target side's cursor lacks
+        continue  # frames update the target side's cursor
       if self._drafter.may_accept_locally:  # and so do drafts
         target = dataclasses.replace(target, cursor=side.cursor)
       agree = all(not differs(np.asarray(a), np.asarray(b)) for a, b in zip(target.cursor, side.cursor))
@@ -203,7 +204,7 @@ class TwoEnds:
 
 
 def _check_drafts(got: Draft, wanted: Draft, where: str) -> None:
-  """Compares what two drafts propose; padding may differ."""
+  """Compares the proposals of two drafts; padding may differ."""
   pairs = [("num_drafted", got.num_drafted, wanted.num_drafted)]
   if got.parents is None:
     number = int(wanted.num_drafted[0])

@@ -1,8 +1,8 @@
-"""The target as a verifier of passes that somebody else has cut: rows of many decodes in one batch of a fixed shape.
+"""The target as a verifier of given chunks: rows of many decodes in one batch of a fixed shape.
 
-One pass reads a `Chunk` of every row: committed tokens that the target has not read, then drafts, then padding. Every row
-begins at a position of its own. The logits after the last committed token and after every draft are gathered row by row,
-and an acceptance rule judges the drafts. It is the last pass of `jaxspec.verifiers.ciar_target`, which cuts for itself.
+One pass reads a `Chunk` of every row: pending committed tokens, then drafts, then padding. Rows start at different
+positions. The logits after the last committed token and after every draft are gathered row by row, and an acceptance rule
+judges the drafts. It corresponds to the last pass of `jaxspec.verifiers.ciar_target`, which chunks its input itself.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from jaxspec.verifiers.target import TargetState, TargetVerifier
 
 
 class Chunk(NamedTuple):
-  """`Draft.payload`: what one pass of ``W`` inputs reads."""
+  """`Draft.payload`: input of one pass of ``W`` tokens."""
 
-  tokens: Array  # [B, W] int32: committed tokens that were not read, then drafts, then padding
+  tokens: Array  # [B, W] int32: pending committed tokens, then drafts, then padding
   start: Array  # [B] int32, position of the first one in its row
-  skipped: Array  # [B] int32, inputs before the last committed token, whose logits judge the first draft
-  features: PyTree = ()  # [B, W, D] interval features that are added to the embeddings
+  skipped: Array  # [B] int32, inputs before the last committed token, which gives the logits of the first draft
+  features: PyTree = ()  # [B, W, D] interval features, added to the embeddings
 
 
 class ChunkState(NamedTuple):
-  """The cache of the rows, and what the newest pass showed about the logits that it judged by."""
+  """The cache of the rows, and checks of the newest pass's logits."""
 
   cache: Cache
   prefix_len: Array  # [B] int32
@@ -41,15 +41,15 @@ def judged_logits(
   model: ModelFns, params: Params, cache: Cache, tokens: Array, positions: Array, inject: Array | None, skipped: Array,
   window: int,
 ) -> tuple[Array, Cache]:  # fmt: skip
-  """One pass over ``tokens [B, W]``, and the logits that judge a window.
+  """One pass over ``tokens [B, W]``; returns the logits for the verdict.
 
   Args:
     positions: ``[B, W]`` int32 of the tokens, the condition included.
     inject: ``[B, W, D]`` added to the embeddings, or None.
-    skipped: ``[B]`` int32, inputs before the one whose logits judge the first draft.
+    skipped: ``[B]`` int32, inputs before the one with the logits of the first draft.
     window: most drafts.
   Returns:
-    Logits ``[B, window + 1, V]``; those beyond the pass are garbage. And the new cache.
+    Logits ``[B, window + 1, V]``, where those beyond the pass are garbage; and the new cache.
   """
   output, cache = model.apply(params, tokens, cache, positions=positions, inject=inject)
   index = jnp.clip(skipped[:, None] + jnp.arange(window + 1)[None], 0, tokens.shape[1] - 1)
@@ -64,8 +64,8 @@ class ChunkVerifier(Verifier):
     model: the target.
     accept_fn: acceptance rule for chains.
     warp: static part of the logit processing.
-    returns_logits: whether the feedback is the processed logits ``[B, K + 1, V]``, for verdicts that may wait for
-      distributions (`jaxspec.serving.wire.two_phase`); else there is none.
+    returns_logits: whether the feedback is the processed logits ``[B, K + 1, V]``, for verdicts that may request
+      distributions (`jaxspec.serving.wire.two_phase`); False gives no feedback.
   """
 
   model: ModelFns
@@ -103,8 +103,8 @@ class ChunkVerifier(Verifier):
 
 def _seen(logits: Array, valid: Array) -> tuple[Array, Array]:
   """`ChunkState.finite` and `ChunkState.bits` of logits ``[B, T, V]`` float32 at the positions ``valid [B, T]``."""
-  broken = jnp.any(jnp.isnan(logits) | jnp.isposinf(logits), axis=-1)  # -inf is a token that a network excludes
-  # Integers are added in any order with the same result. Factors tell an exchange of two logits from none.
+  broken = jnp.any(jnp.isnan(logits) | jnp.isposinf(logits), axis=-1)  # -inf is an excluded token
+  # Sums of integers do not depend on their order. The factors make a swap of two logits detectable.
   bits = jax.lax.bitcast_convert_type(logits, jnp.uint32)
   entry = jnp.arange(logits.shape[-1], dtype=jnp.uint32)[None, None]
   position = jnp.arange(logits.shape[1], dtype=jnp.uint32)[None, :, None]

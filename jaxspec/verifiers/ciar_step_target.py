@@ -1,7 +1,7 @@
-"""The target of states as a verifier of drafters that take steps by themselves (`jaxspec.drafters.ciar_steps`).
+"""The target of denoising steps as a verifier of drafters with local steps (`jaxspec.drafters.ciar_steps`).
 
-A row that asks brings the states that its draft side took since the last exchange. The target takes one step from the newest
-of them. There is nothing else to read: the network has no cache.
+A row that needs verification sends its newest state, and the target takes one step from it. The network has no cache, so the
+target reads nothing else.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from jaxspec.verifiers.denoising_target import DenoisingTargetState, DenoisingVe
 
 @dataclasses.dataclass(frozen=True)
 class CiarStepVerifier(Verifier):
-  """Verifier that draws the state after the local ones; its random numbers are those of plain decoding.
+  """Verifier that draws the state after the local steps, with the random numbers of plain decoding.
 
   Attributes:
     network: the target.
-    rule: draws where nothing was drafted.
+    rule: draws the state without a draft.
   """
 
   network: DenoisingNetwork
@@ -41,7 +41,7 @@ class CiarStepVerifier(Verifier):
     newest = draft.payload.state if window else cursor.last
     moved = cursor._replace(last=newest, length=cursor.length + local)
     verdict, state = self.plain.verify(params, keys, state, moved, verdicts.empty_draft(newest))
-    # A draw of the target's own has nothing to report, wherever in the round it stands.
+    # The target's own draw has no report at any position of the round.
     metrics = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, window))), verdict.metrics)
     return verdict._replace(num_accepted=local, metrics=metrics, feedback=()), state
 

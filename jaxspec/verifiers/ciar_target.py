@@ -1,14 +1,14 @@
 """The target as a verifier of drafters that accept tokens locally (CIAR, arXiv 2603.25463, Algorithm 1).
 
-When a row needs verification, the target's cache may lack any number of locally accepted tokens. One round:
+When a row needs verification, any number of locally accepted tokens may be missing in the target's cache. One round:
 
 1. While a row has more unread tokens than fit into one pass beside a window, a pass reads the oldest of them.
 2. One pass reads ``[unread tokens ..., window ...]``. If the draft has interval features, they are added to the embeddings.
    The logits after the last locally accepted token and after every token of the window are gathered, row by row.
 3. The acceptance rule judges the window. Locally accepted tokens count as accepted.
 
-Passes have a few static widths; the narrowest that fits is taken. After the round the cache holds every committed token
-except the last, as with any other verifier.
+Passes have a few static widths; each pass takes the narrowest that fits. After the round the cache holds every committed
+token except the last, as with any other verifier.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class CiarVerifier(Verifier):
 
   Attributes:
     model: the target.
-    accept_fn: acceptance rule for chains; it sees only the window of a draft.
+    accept_fn: acceptance rule for chains, applied to the window of a draft only.
     warp: static part of the logit processing.
     window: most tokens that need verification in one round, the same as the drafter's.
-    widths: widths of passes, ascending; the last one holds more than a window. On a CPU choose widths just below those at
-      which a pass gets more expensive.
+    widths: widths of passes, ascending; the last one holds more than a window. On a CPU choose widths just below a step of
+      the cost of a pass.
   Raises:
     ValueError: for widths that are not ascending or do not hold a window.
   """
@@ -68,7 +68,7 @@ class CiarVerifier(Verifier):
     return TargetVerifier(self.model, self.accept_fn, warp=self.warp)
 
   def init(self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, block: int) -> tuple[Verdict, TargetState]:
-    # The prefill is the ordinary one. The cache must also hold a pass that begins at the last position of a row.
+    # An ordinary prefill. The cache must also hold a pass from the last position of a row.
     return self.plain.init(params, keys, condition, max_len, max(block, self.widest))
 
   def verify(
@@ -108,7 +108,7 @@ class CiarVerifier(Verifier):
     cache, read = jax.lax.while_loop(
       lambda carry: jnp.any(has_too_many_unread(carry[1])), read_oldest, (state.cache, unread.read)
     )
-    skipped = jnp.where(judged, first - 1 - read, 0)  # [B] inputs before the token whose logits judge the window
+    skipped = jnp.where(judged, first - 1 - read, 0)  # [B] inputs before the token with the logits of the window
 
     def judge_pass(width: int, carry):
       return judged_logits(self.model, params.model, carry[1], *inputs_of(read, width), skipped, self.window)
@@ -129,7 +129,8 @@ class CiarVerifier(Verifier):
 
 
 def num_catch_ups(unread: int, window: int, widest: int) -> int:
-  """Number of passes before the pass of the window, if ``unread`` tokens precede the token whose logits judge the window."""
+  """Number of passes before the pass of the window, with ``unread`` tokens before the token with the logits of the
+  window."""
   return max(0, -(-(unread - (widest - window - 1)) // widest))
 
 
@@ -144,7 +145,7 @@ def _by_position(draft: Draft, cursor: Cursor, beyond: int) -> Array:
 
 
 def _window_of(draft: Draft, window: int, num_window: Array) -> Draft:
-  """The part of a draft that a rule judges: the tokens after the locally accepted ones."""
+  """The part of a draft for the rule: the tokens after the locally accepted ones."""
   index = num_local(draft)[:, None] + jnp.arange(window)[None]
   index = jnp.minimum(index, draft.tokens.shape[1] - 1)
   tokens = jnp.take_along_axis(draft.tokens, index, axis=1)

@@ -1,10 +1,10 @@
-"""The target network of states as a verifier: one pass over the newest state and the drafted ones, then an exact rule.
+"""The target network of denoising steps as a verifier: one pass over the newest and the drafted states, then an exact rule.
 
 The pass predicts the step from each of these ``K + 1`` states (`jaxspec.models.dit.denoising_network`). `StepCoupling`
-accepts the leading drafts and draws one state more. Rows stand at different steps. A round never drafts the last step of a
-row (`jaxspec.core.loop.draft_round`): it ends in its mean, so that no draft of it could be accepted.
+accepts the leading drafts and draws one more state. Rows may be at different steps. A round never drafts the last step of a
+row (`jaxspec.core.loop.draft_round`), because a step that ends in its mean cannot accept a draft.
 
-The target's own numbers belong to a step, not to a round. Plain decoding therefore draws the states of
+The target's random numbers are addressed by step, not by round. Plain decoding therefore draws the states of
 `jaxspec.diffusion.ddpm.sample` with `jaxspec.diffusion.chain.row_noise`.
 """
 
@@ -26,7 +26,7 @@ from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
 
 
 class DenoisingTargetState(NamedTuple):
-  """What every pass reads; nothing of it changes."""
+  """Constant inputs of every pass."""
 
   condition: ClassLabels
   keys: Key  # [B], numbers of steps
@@ -68,7 +68,7 @@ class DenoisingVerifier(Verifier):
   def judge(
     self, params: DenoisingSide, keys: Key, state: DenoisingTargetState, newest: Array, length: Array, draft: Draft
   ) -> Verdict:
-    """The verdict about drafts that follow ``newest [B, C]``, the state after ``length [B]`` tokens."""
+    """The verdict about drafts after ``newest [B, C]``, the state after ``length [B]`` tokens."""
     states = jnp.concatenate([newest[:, None], draft.tokens], axis=1).swapaxes(0, 1)  # [K + 1, B, C]
     numbers = self.network.numbers(length, states.shape[0])  # [B, K + 1]
     index = numbers.T[..., None]

@@ -1,6 +1,6 @@
-"""Imposed acceptance: everything of a round is computed, and how many drafts count as accepted is said from outside.
+"""Imposed acceptance: a round computes everything, but the number of accepted drafts is given.
 
-What a method gains at a given acceptance can so be measured on networks without trained weights. The tokens mean nothing.
+It measures the speed-up of a method at a given acceptance without trained weights. The tokens are meaningless.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jaxspec.core.verdicts import needs_verify, num_local
 
 @dataclasses.dataclass(frozen=True)
 class Imposed:
-  """The acceptance that drafts are to have: probabilities, or recorded lengths.
+  """The given acceptance of drafts: probabilities, or recorded lengths.
 
   Attributes:
-    probability: that a draft is accepted if those before it are; one for all depths, or one for each depth 1 .. D. Deeper
-      drafts have that of depth D.
-    lengths: accepted drafts of every round of recorded rows (`jaxspec.planning.recorded_acceptance`). A row takes one of
-      them, by its key, round after round, and begins again after its last round.
-    lock_step: all rows of a batch accept as many drafts as the row that accepts fewest.
+    probability: conditional acceptance probability of a draft; one for all depths, or one for each depth 1 .. D. Deeper
+      drafts use that of depth D.
+    lengths: accepted drafts of every round of recorded rows (`jaxspec.planning.recorded_acceptance`). The key of a row
+      selects one of them, which is repeated after its last round.
+    lock_step: all rows of a batch accept the smallest number of drafts of any row.
   """
 
   probability: float | tuple[float, ...] | None = None
@@ -48,7 +48,7 @@ class Imposed:
     return value if isinstance(value, Imposed) else cls(value)
 
   def tables(self, rule: PyTree) -> ImposedTables:
-    """What the verifier reads instead of the tables of its rule."""
+    """Tables of the verifier in place of those of its rule."""
     if not self.lengths:
       return ImposedTables(rule, jnp.asarray(self.probability, jnp.float32), None, None)
     rounds = np.array([len(row) for row in self.lengths], np.int32)
@@ -59,9 +59,9 @@ class Imposed:
 
 
 class ImposedTables(NamedTuple):
-  """What an imposed verifier reads; either ``probability`` or the other two are None."""
+  """Tables of an imposed verifier; either ``probability`` or the other two are None."""
 
-  rule: PyTree  # the arrays that the rule itself reads
+  rule: PyTree  # tables of the rule itself
   probability: Array | None  # [] or [D] float32
   lengths: Array | None  # [M, R] int32
   rounds: Array | None  # [M] int32, valid entries of each row of ``lengths``
@@ -77,14 +77,14 @@ class ImposedState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ImposedVerifier(Verifier):
-  """A verifier whose answers are replaced; its parameters have `ImposedTables` as ``rule``.
+  """A verifier with replaced numbers of accepted drafts; its parameters have `ImposedTables` as ``rule``.
 
-  The networks and the rule run, and the next token is the one that the rule draws. How many drafts are accepted does not
-  depend on any distribution. Of a tree the first nodes count as the accepted path, as many as the longest path may have:
-  networks without trained weights grow trees of other shapes than trained ones.
+  The networks and the rule run, and the rule draws the next token. The number of accepted drafts does not depend on any
+  distribution. In a tree the first nodes count as the accepted path, up to the length of the longest path, because the
+  shapes of trees differ without trained weights.
 
   Attributes:
-    verifier: of a method for ids.
+    verifier: of a method for discrete tokens.
     lock_step: see `Imposed`.
   """
 
@@ -124,7 +124,7 @@ class ImposedVerifier(Verifier):
 
 
 def _lengths(tables: ImposedTables, keys: Key, recorded: Array, cursor: Cursor, window: int) -> Array:
-  """Accepted drafts ``[B]`` int32 of a round, where nothing else limits them."""
+  """Accepted drafts ``[B]`` int32 of a round, before other limits."""
   if tables.lengths is not None and tables.rounds is not None:
     return tables.lengths[recorded, cursor.round % tables.rounds[recorded]]
   at_depth = jnp.zeros(()) if tables.probability is None else tables.probability

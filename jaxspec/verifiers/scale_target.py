@@ -1,14 +1,14 @@
-"""The target network of maps as a verifier: one pass over several scales, then an acceptance rule for whole maps.
+"""The target network of scales as a verifier: one pass over several scales, then an acceptance rule for scales.
 
-A pass over the scales k .. k + m judges the drafted maps k .. k + m - 1 and draws one map more. Shapes depend on the scale,
-so rows keep one length (`jaxspec.core.types.Verifier.at`): a round commits as many maps in every row as the row that accepts
-least. Nothing is lost: a map that is drawn again given the same maps is the same map, with the same decision, since its
-random numbers belong to its scale and not to the round. Only the map after a fully accepted draft is another: the target
-draws it. Without this ``bonus`` a row has the same tokens alone and in any batch.
+A pass over m + 1 scales judges m drafted scales and draws one more. Shapes depend on the scale, so rows keep one length
+(`jaxspec.core.types.Verifier.at`): a round commits the smallest number of accepted scales of any row. A scale that is
+redrawn after the same scales has the same tokens and the same verdict, because random numbers are addressed by scale and not
+by round. Only the ``bonus`` scale, which the target draws after a fully accepted draft, may differ. Without it a row has the
+same tokens alone and in any batch.
 
-Scales that the draft side accepted by itself (`Draft.num_local`) are final, and rows that ask nothing commit such maps
-alone. Where a row that asks has maps that the target has not read (`PendingTokens`), the pass begins at scale 1: it reads
-them with those that it knows already, since a pass has few places before the newest scales.
+Locally accepted scales (`Draft.num_local`) are final, and rows without verification commit only such scales. If a verified
+row has pending scales (`PendingTokens`), the pass begins at scale 1 and reads all earlier scales again, because they have
+few positions.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from jaxspec.sampling.scale_network import ScaleNetwork, ScaleReader, ScaleSide
 
 
 class ScaleReport(NamedTuple):
-  """`DecodeResult.metrics` of maps, leaves ``[B, N]``; 0 where a draft was accepted."""
+  """`DecodeResult.metrics` of scales, leaves ``[B, N]``; 0 where a draft was accepted."""
 
-  tries: Array  # int32, proposals until a rejected map was replaced
-  fallback: Array  # bool, no proposal was kept within the cap: the last one was taken, which is not exact
+  tries: Array  # int32, proposals drawn to replace a rejected scale
+  fallback: Array  # bool, no proposal was accepted within the cap, so that the last one was taken (not exact)
 
 
 class ScaleTargetState(NamedTuple):
   """The network has read every scale below the length of the rows."""
 
   reader: ScaleReader
-  keys: Key  # [B], numbers of maps
+  keys: Key  # [B], numbers of scales
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ScaleVerifier(Verifier):
   Attributes:
     network: the target.
     rule: the acceptance rule.
-    bonus: also draw the map after a draft that is accepted in full, for the inputs of one more scale.
+    bonus: also draw the scale after a fully accepted draft, at the cost of the inputs of one more scale.
     length: of the rows, once it is known (`at`).
   """
 
@@ -80,7 +80,7 @@ class ScaleVerifier(Verifier):
     self, params: ScaleSide, keys: Key, condition: ClassLabels, max_len: int, window: int
   ) -> tuple[Verdict, ScaleTargetState]:
     if max_len > len(self.sizes):
-      raise ValueError(f"Must have at most the {len(self.sizes)} maps of an image, we instead got {max_len}")
+      raise ValueError(f"Must have at most the {len(self.sizes)} scales of an image, we instead got {max_len}")
     (logits,), reader = self.network.read(params, self.network.start(params, condition), (), first=0, end=1)
     first = as_token(self.draw(keys, logits, 0), self.width)
     rows = keys.shape[0]
@@ -90,7 +90,7 @@ class ScaleVerifier(Verifier):
   def pass_over(
     self, length: int, end: int, params: ScaleSide, reader: ScaleReader, cursor: Cursor, draft: Draft, tokens: list[Array]
   ) -> tuple[list[Array], ScaleReader]:
-    """What the target says about the maps from the length of the rows on to ``end - 1``, and the reader."""
+    """The target's outputs for the scales from the length of the rows to ``end - 1``, and the reader."""
     unread = draft.payload
     if not isinstance(unread, PendingTokens):
       newest = [cursor.last[:, : self.sizes[length - 1]], *tokens][: end - length]
@@ -116,12 +116,12 @@ class ScaleVerifier(Verifier):
     maps = [DraftedScale(*parts) for parts in zip(tokens, draft.proposal, targets)]
     own = [rng.of_token(state.keys, length + i) for i in range(judged + draws_more)]
     local, asks = verdicts.num_local(draft), verdicts.needs_verify(draft)
-    count = local  # [B], leading maps that are final
+    count = local  # [B], number of final leading scales
     for i, (key, drafted) in enumerate(zip(own, maps)):
       count = count + ((count == i) & (i < draft.num_drafted) & self.rule.accepts(key, drafted))
-    adds = asks & ((count < draft.num_drafted) | draws_more)  # a map of the target
+    adds = asks & ((count < draft.num_drafted) | draws_more)  # a scale of the target
     num_rows, num = draft.tokens.shape[:2]
-    gain = jnp.min(jnp.where(cursor.live, count + adds, num + 1))  # maps that all rows commit
+    gain = jnp.min(jnp.where(cursor.live, count + adds, num + 1))  # number of scales that all rows commit
     newest = jnp.clip(gain - 1, 0, end - length - 1)
 
     following, report = [], _no_report(num_rows, num + 1)
@@ -129,7 +129,7 @@ class ScaleVerifier(Verifier):
       rejected = adds & (count == i) & (i < draft.num_drafted)
       replaced = self.rule.replace(own[i], drafted, rejected & cursor.live & (newest == i))
       added = replaced.tokens
-      if draft.num_local is not None:  # a window may end before the maps that others draft
+      if draft.num_local is not None:  # a window may end before the drafts of other rows
         added = jnp.where(rejected[:, None], added, self.draw(state.keys, targets[i], length + i))
       following.append(as_token(jnp.where((count > i)[:, None], drafted.tokens, added), self.width))
       report = _with(report, i, replaced, rejected & cursor.live & (newest == i))
@@ -149,7 +149,7 @@ def _no_report(rows: int, maps: int) -> ScaleReport:
 
 
 def _with(report: ScaleReport, at: int, replaced: Replaced, needed: Array) -> ScaleReport:
-  """The report with what is known about the map at one place of the round."""
+  """The report with the values of the scale at one position of the round."""
   return ScaleReport(
     report.tries.at[:, at].set(jnp.where(needed, replaced.tries, 0)),
     report.fallback.at[:, at].set(needed & replaced.fallback),

@@ -1,4 +1,4 @@
-"""The target network as a verifier: it scores the whole draft in one pass, then an acceptance rule decides.
+"""The target network as a verifier: one pass scores the whole draft, then an acceptance rule judges it.
 
 A draft tree is scored like a chain, with depths as positions and the ancestor mask instead of the causal mask. Its nodes
 take consecutive cache slots. The entries of the accepted path are then moved together, so that the cache is the same as
@@ -56,7 +56,7 @@ class TargetState(NamedTuple):
   """The cache holds every committed token except the last."""
 
   cache: Cache
-  prefix_len: Array  # [] int32, or [B] where every row has its own
+  prefix_len: Array  # [] int32, or [B] with one per row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,9 +67,9 @@ class TargetVerifier(Verifier):
     model: the target.
     accept_fn: the acceptance rule.
     warp: static part of the logit processing.
-    feedback_fn: what the drafter gets back: `no_feedback`, `target_features` or `target_logits`.
-    widths: inputs of narrower passes, ascending. A pass has ``K + 1`` inputs, however few drafts there are; with ``(1,)``
-      a round without any draft costs what a round of plain decoding costs. Every width is compiled. For chains.
+    feedback_fn: feedback to the drafter: `no_feedback`, `target_features` or `target_logits`.
+    widths: inputs of narrower passes, ascending, for chains. By default a pass has ``K + 1`` inputs for any number of
+      drafts; with ``(1,)`` a round without a draft costs the same as a round of plain decoding. Every width is compiled.
   Raises:
     ValueError: for widths that are not ascending from 1 on.
   """
@@ -98,7 +98,7 @@ class TargetVerifier(Verifier):
       logits_at=jnp.full((1,), prefix_len - 1),
     )
     logits = self.warp(output.need_logits(), params.sampling, jnp.zeros((1, 1), jnp.int32))  # [B, 1, V]
-    # Token 0 comes from a verdict about an empty draft, so that a rule reports about this token as about all others.
+    # Token 0 comes from a verdict about an empty draft, so that the rule's report includes it.
     prefill = self.accept_fn(params.rule, keys, empty_draft(jnp.zeros((rows,), jnp.int32)), logits)
     return prefill._replace(feedback=self.feedback_fn(output, logits)), TargetState(cache, jnp.int32(prefix_len))
 
@@ -128,7 +128,7 @@ class TargetVerifier(Verifier):
 def _narrowest(
   judge: Callable[[Draft, Cache], tuple[Verdict, Cache]], widths: tuple[int, ...], cursor: Cursor, draft: Draft, cache: Cache
 ) -> tuple[Verdict, Cache]:
-  """Judges a chain by the narrowest pass that holds the drafts of all live rows; what it leaves out of a verdict is 0."""
+  """Judges a chain by the narrowest pass for the drafts of all live rows; missing entries of the verdict are 0."""
   full = draft.tokens.shape[1] + 1
   widths = (*(width for width in widths if width < full), full)
   if len(widths) == 1:
@@ -148,6 +148,6 @@ def _narrowest(
 
 
 def _leading(draft: Draft, num: int) -> Draft:
-  """The first ``num`` tokens of a chain of which no row has more."""
+  """The first ``num`` tokens of a chain, the most of any row."""
   cut = lambda leaf: leaf[:, :num]
   return draft._replace(tokens=cut(draft.tokens), proposal=jax.tree.map(cut, draft.proposal))

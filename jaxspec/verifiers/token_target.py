@@ -1,4 +1,4 @@
-"""The target network of vector tokens as a verifier: features after every prefix of the draft, then an acceptance rule.
+"""The target network of continuous tokens as a verifier: features after every prefix of the draft, then an acceptance rule.
 
 It is the counterpart of `jaxspec.verifiers.target`. A causal network gives all features in one pass. A masked network
 (`jaxspec.models.mar.masked_network`) needs a pass per prefix; these passes run as one batch.
@@ -21,10 +21,9 @@ from jaxspec.verifiers.target import TargetState
 
 @dataclasses.dataclass(frozen=True)
 class TokenVerifier(Verifier):
-  """Verifier of drafts from `jaxspec.drafters.token_model`, made for the same rule.
+  """Verifier of drafts from `jaxspec.drafters.token_model` with the same rule.
 
-  With `jaxspec.autoregress` it is the target's own sampler, token by token; every rule then draws from the same
-  distribution.
+  With `jaxspec.autoregress` it is the target's own sampler, token by token, with the same distribution for every rule.
 
   Attributes:
     fns: the target and its chains.

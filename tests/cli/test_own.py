@@ -64,7 +64,9 @@ def test_the_page_from_released_files_to_heads(run, tmp_path, monkeypatch):
       said[line] = outcome.stdout
     else:
       monkeypatch.setattr(sys, "argv", words[2:])
-      runpy.run_module(words[2], run_name="__main__")
+      with pytest.raises(SystemExit) as ended:
+        runpy.run_module(words[2], run_name="__main__")
+      assert ended.value.code == 0, line
   own = read_bundle("own")
   assert list(own.drafts) == ["draft-1", "eagle", "inter-1"] and own.parts == {"tokenizer": "tokenizer"}
   assert own.defaults.sampling == {"cfg_scale": 4.0, "top_k": 2000} and own.defaults.options == {"gamma": 3}
@@ -131,7 +133,7 @@ def test_a_bundle_is_written(run, own, tmp_path):
     ((*BOTH[2:], "--target", "own/target", "--draft-model", "odd"), "num_classes 7 instead of 5"),
     ((*BOTH[2:], "--target", "own/target", "--draft", "small"), "a default draft in (none)"),
     ((*BOTH[2:], "--target", "own/target", "--method", "eagle"), "Must have a draft for method eagle"),
-    ((*BOTH[2:], "--target", "own/target", "--method", "cspd"), "tokens that are discrete, we instead got cspd"),
+    ((*BOTH[2:], "--target", "own/target", "--method", "cspd"), "a method that draws discrete tokens, we instead got cspd"),
     ((*BOTH[2:], "--target", "own/target", "--steps", 5), "we instead got --steps"),
     ((*BOTH[2:], "--target", "own/target", "--method", "sjd", "--window", 99), "window of at most the 16 tokens"),
     ((*BOTH[2:], "--target", "own/target", "--part", "vae=own/target"), "we instead got vae"),

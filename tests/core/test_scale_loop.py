@@ -153,7 +153,7 @@ def test_parts_without_a_length():
   for call in (drafter.draft, drafter.read, verifier.verify):
     with pytest.raises(ValueError, match=r"rows of one known length here: ask the part for it with at\(length, max_len\)"):
       call(*[()] * (len(inspect.signature(call).parameters)))
-  with pytest.raises(ValueError, match="at most the 4 maps of an image, we instead got 5"):
+  with pytest.raises(ValueError, match="at most the 4 scales of an image, we instead got 5"):
     jaxspec.autoregress(
       SpecParams((), _any(1)), fast_keys(0, 1), ClassLabels(jnp.zeros(1, jnp.int32)), verifier=verifier, max_len=5
     )

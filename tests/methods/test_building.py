@@ -110,7 +110,7 @@ def test_missing_parts_are_named(name):
     (lambda: decoder(small("gsd", window=10)), "window of at most the 9 tokens"),
     (lambda: decoder(small("cspd", gamma=4)), "gamma below the 4 tokens"),
     (lambda: decoder(small("eagle", tree_depth=17)), "tree_depth of at most the 16 tokens"),
-    (lambda: decoder(small("cspd"), draft=markov(0)), "network of vector tokens .* as markov 0"),
+    (lambda: decoder(small("cspd"), draft=markov(0)), "network of continuous tokens .* as markov 0"),
     (lambda: decoder(small("ar"), SamplingConfig(cfg_scale=2.0)), "unconditional condition"),
   ],
 )

@@ -63,7 +63,7 @@ def test_the_draft_of_a_decoder_goes_over_that_of_its_method():
   [
     (lambda: Decoder(markov(0), methods.Cspd()), "a ContinuousSampling for method cspd"),
     (lambda: Decoder(markov(0), methods.Gsd(), sampling=ContinuousSampling(5)), "a SamplingConfig for method gsd"),
-    (lambda: Decoder(markov(0), sampling=ContinuousSampling(5)).parts, "network of vector tokens"),
+    (lambda: Decoder(markov(0), sampling=ContinuousSampling(5)).parts, "network of continuous tokens"),
     (lambda: Decoder(markov(0), methods.Sqs()).parts, "a draft network for method sqs"),
     (lambda: Decoder(markov(0))(labels(1), key=jax.random.key(0)), "max_len where the number of tokens"),
     (lambda: Decoder(markov(0))(labels(1), key=jax.random.key(0), max_len=0), "at least 1 as max_len"),
@@ -81,7 +81,7 @@ def test_parallel_decoding_draws_whole_rows_in_a_given_order():
   condition = condition_of(bound, 2)
   for condition, options, words in (
     (condition, {"max_len": 3}, "max_len 4, whole rows"),
-    (condition, {"end_token": 1}, "no end_token for vectors"),
+    (condition, {"end_token": 1}, "no end_token for continuous tokens"),
     (labels(2), {}, "OrderedLabels for parallel decoding, we instead got ClassLabels"),
   ):
     with pytest.raises(ValueError, match=words):

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -13,10 +12,13 @@ from experiments.data import own_samples, sample_prompts, sampled_target
 from experiments.train import eagle, inter_head
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline, methods
+from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.io.bundle import read_bundle
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import edge_from_cloud
+from tests.exit_status import status_of
 from tests.run import tiny, tiny_chameleon
 
 NUM = HELD_OUT + 4
@@ -36,8 +38,7 @@ def test_samples_heads_and_decodes(tmp_path, monkeypatch):
     "--bundle": folder, "--prompts": tmp_path / "prompts.txt", "--num-samples": NUM, "--batch": 44,
     "--out": folder / "samples.npz", "--matmul-precision": "float32",
   }  # fmt: skip
-  monkeypatch.setattr(sys, "argv", ["own_samples", *(str(word) for pair in arguments.items() for word in pair)])
-  own_samples.main()
+  assert status_of(own_samples.main, *(word for pair in arguments.items() for word in pair)) == 0
   pipe = load_pipeline(folder)
   with np.load(folder / "samples.npz") as samples:
     assert samples["tokens"].shape == (NUM, 16) and samples["tokens"].max() < 16
@@ -92,14 +93,13 @@ def test_prompts_of_classes(tmp_path):
 
 def test_targets_without_a_text_encoder_are_refused():
   """Features of T5, ids that the network reads itself where prompts need an encoder, and what is no image of ids."""
-  kinds = dict(tokens="discrete", noun="image")
-  named = lambda condition, **of: SimpleNamespace(
-    name="other", family=SimpleNamespace(condition_type=condition, **kinds | of)
+  named = lambda condition, kind=DISCRETE, noun="image": SimpleNamespace(
+    name="other", family=SimpleNamespace(condition_type=condition, noun=noun, space=TokenSpace(kind))
   )
   with pytest.raises(ValueError, match="a small text encoder of its own for this, other has none$"):
     sampled_target.conditions_of(named(Caption))
-  for what, draws in (({"tokens": "vectors"}, "vectors"), ({"noun": "text"}, "texts")):
-    with pytest.raises(ValueError, match=f"images of ids for this, other draws {draws}$"):
+  for what, draws in (({"kind": CONTINUOUS}, "continuous tokens"), ({"noun": "text"}, "texts")):
+    with pytest.raises(ValueError, match=f"images of discrete tokens for this, other draws {draws}$"):
       sampled_target.conditions_of(named(ClassLabels, **what))
   with pytest.raises(ValueError, match="draws classes for --class, other reads prompts"):
     sample_prompts.class_prompts(named(Prompt), ["3"], 2, 0)

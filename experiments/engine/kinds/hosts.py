@@ -1,4 +1,4 @@
-"""Tables of digits that a judge looks at: ``hosts_*``, ``cspd_digits_*``."""
+"""Tables of judged digits: ``hosts_*``, ``cspd_digits_*``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from experiments.engine import statistics
 from experiments.engine.cells import ALPHA, LABEL, SMALLEST, Column, Document, Kind, RowDocument, interval, metric
 from jaxspec import statistics as library
 
-MOST_POSITIONS = 8  # columns of acceptance by position would be too many; longer rows are cut in as many parts
+MOST_POSITIONS = 8  # largest number of columns of acceptance by position; longer rows are divided into this number of parts
 
 
 def calls(row: RowDocument, document: Document) -> str:
@@ -18,7 +18,7 @@ def calls_in_percent(row: RowDocument, document: Document) -> str:
 
 
 def accepted_along(row: RowDocument, document: Document) -> str:
-  """Accepted of tested drafts in percent, by map, or by equal parts of a long row; a dash where none was tested."""
+  """Accepted of tested drafts in percent, by scale, or by equal parts of a long row; a dash without tests."""
   accepted, tested = row["along"]["accepted"], row["along"]["tested"]
   if not sum(tested):
     return ""
@@ -47,7 +47,7 @@ def ms(batch: str):
 
 
 def speed(batch: str):
-  """The median ratio over the first row, and its interval where there are turns enough."""
+  """The median ratio over the first row, with its interval if there are enough turns."""
 
   def cell(row: RowDocument, document: Document) -> str:
     base = document["rows"][0]

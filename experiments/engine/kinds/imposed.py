@@ -1,4 +1,4 @@
-"""Tables of imposed acceptance: gains on networks with random weights, and how well they predict real ones."""
+"""Tables of imposed acceptance: speed-ups on networks with random weights, and their prediction of real ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from experiments.engine.cells import Column, Document, Kind, RowDocument, number
 
 
 def span(row: RowDocument, name: str) -> str:
-  """``median [lowest, highest]`` of a timing; nothing for None."""
+  """``median [lowest, highest]`` of a timing; empty for None."""
   found = row[name]
   return "" if found is None else f"{found['median']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
 

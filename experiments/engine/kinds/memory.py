@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.engine.cells import Column, Document, Kind, RowDocument
 
-CLOSE = 0.1  # of the measured peak, that the formula may be off
+CLOSE = 0.1  # tolerance of the formula, as a share of the measured peak
 
 
 def memory_rows(document: Document) -> list[RowDocument]:
@@ -34,7 +34,7 @@ def formula(row: RowDocument, document: Document) -> float:
 
 
 def error_of(row: RowDocument, document: Document) -> float | None:
-  """Of the formula, as a share of the measured peak."""
+  """Error of the formula, as a share of the measured peak."""
   if "decode" not in row:
     return None
   return formula(row, document) / peak_of(row) - 1

@@ -1,4 +1,4 @@
-"""Tables of official code beside ours."""
+"""Tables of comparisons with official code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def alike(row: RowDocument, document: Document) -> str:
 
 
 def columns(equal: Column) -> Callable[[Document], list[Column]]:
-  """The columns, with one that says which tokens agree."""
+  """The columns, including the agreement of tokens."""
   found = [
     Column("program", lambda row, document: row["label"]), number("tokens/s", "tokens_per_s", digits=1),
     Column("ours over it", faster), equal, number("first call s", "first_call_s", digits=1),

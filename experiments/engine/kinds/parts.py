@@ -32,7 +32,7 @@ def overlap(document: Document) -> list[str]:
 
 
 def grid_columns(document: Document) -> list[Column]:
-  """Tables whose cells were formatted where they were measured."""
+  """Tables with preformatted cells."""
   return [
     Column(head, lambda row, document, index=index: row["cells"][index]) for index, head in enumerate(document["head"])
   ]

@@ -16,7 +16,7 @@ AUDITED = Column("TV per token", lambda row, document: interval(row["audit"]["tv
 
 
 def saved_of(row: RowDocument, document: Document) -> float:
-  """Share of plain decoding's calls of the target that a row does without."""
+  """Share of plain decoding's target calls that a row saves."""
   return 1 - row["calls_per_image"] / document["num_tokens"]
 
 
@@ -42,7 +42,7 @@ def columns(document: Document) -> list[Column]:
 
 
 def wanted(row: RowDocument, document: Document) -> str:
-  """The rate that was asked for, and whether it was held within half a point."""
+  """The target rate, and whether it was met within half a point."""
   rate = row["wanted_rate"] or row["options"].get("cloud_rate")
   if rate is None:
     return ""
@@ -50,7 +50,7 @@ def wanted(row: RowDocument, document: Document) -> str:
 
 
 def of_verdict(found: dict, metric: str, write: Callable[[claims.Verdict], str]) -> Callable[[RowDocument, Document], str]:
-  """The cell of a row's comparison; nothing where it has none."""
+  """The cell of a row's comparison; empty without one."""
   return lambda row, document: write(found[row["label"], metric]) if (row["label"], metric) in found else ""
 
 
@@ -65,7 +65,7 @@ def p_value(verdict: claims.Verdict) -> str:
 
 
 def equality(document: Document, found: dict) -> list[Column]:
-  """Whether rows differ by less than the margin; a column of tables that claim so."""
+  """Whether rows differ by less than the margin, for tables with a claim of equivalence."""
   if not (margin := document["margin"]):
     return []
   tests = {label: equivalence(one.difference, margin) for (label, name), one in found.items() if name == "right"}

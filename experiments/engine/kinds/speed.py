@@ -52,7 +52,7 @@ def calls_in_percent(row: RowDocument, document: Document) -> str:
 
 
 def ratio_interval(found: tuple[library.TimeRatio, float] | None) -> str:
-  """The interval of the median; nothing where there are too few turns for the level."""
+  """The interval of the median; empty with too few turns for the level."""
   if found is None or found[0].level < statistics.LEVEL:
     return ""
   return f"[{found[0].low:.2f}, {found[0].high:.2f}]"

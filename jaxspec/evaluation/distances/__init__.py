@@ -1,9 +1,9 @@
 """Distances between two sets of feature vectors, with intervals: kernel, Frechet, precision and recall.
 
-None of them is FID: that name belongs to one feature network. Call a figure by its distance and its encoder.
+None of them is FID, which is defined for one feature network. Name a figure by its distance and its encoder.
 
-Every interval is for a stated estimand, and counts prompts (`jaxspec.statistics`): several images of one prompt are
-a cluster, and pairs within a cluster are no independent draws.
+Every interval has a stated estimand and is over prompts (`jaxspec.statistics`): several images of one prompt are a cluster,
+and pairs within a cluster are not independent.
 
 | figure | estimand | interval |
 |---|---|---|

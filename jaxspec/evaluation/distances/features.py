@@ -1,4 +1,4 @@
-"""What all distances of feature sets share: checks of their shapes, means of clusters, squared distances."""
+"""Helpers of all distances of feature sets: checks of shapes, means of clusters, squared distances."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Frechet distance of two feature sets, and its interval.
 
-The interval is a jackknife: how far the distance moves when one of 16 groups of prompts is left out. Near equal
-distributions the distance is a sum over pairs of vectors more than over vectors. A jackknife counts what belongs to a pair
-twice, once for each of the two; leaving out two groups at a time shows how much that is (Efron & Stein 1981, section 5).
+The interval is a jackknife over 16 groups of prompts. Near equal distributions the distance is a sum over pairs of vectors
+more than over vectors, and a jackknife counts the contribution of a pair twice, once for each vector. Leaving out two groups
+at a time estimates this excess (Efron & Stein 1981, section 5).
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ def frechet_interval(
 ) -> Interval:
   """`frechet_distance` with an interval for its expectation at these sizes.
 
-  The distance of the two distributions themselves is not covered: the estimate is biased upwards, often by more than the
-  interval is wide. Figures of sets of equal sizes share that bias.
+  The interval does not cover the distance of the two distributions: the estimate is biased upwards, often by more than the
+  width of the interval. Figures of sets of equal sizes share that bias.
 
-  A jackknife leaves out one of 16 random groups of clusters at a time, of either set, and Student's t with 15 degrees of
-  freedom is taken of the root of the distance, whose spread changes less. What pairs of groups add to the variance is
-  counted twice by the jackknife, so it is subtracted once. It can be half of the jackknife's variance; at most 0.35 are
-  subtracted, because it is an estimate too.
+  A jackknife leaves out one of 16 random groups of clusters at a time, of either set. Student's t with 15 degrees of freedom
+  is applied to the root of the distance, whose variance is more stable. The jackknife counts the contribution of pairs of
+  groups twice, so it is subtracted once. This estimate can be half of the jackknife's variance; at most 0.35 of it are
+  subtracted.
 
-  In simulations at 95 percent it covers 94 to 96 of 100, and 98 for two sets of one distribution.
+  In simulations of 95 % intervals the coverage is 94 to 96 %, and 98 % for two sets of one distribution.
 
   Args:
     a: ``[n, D]``; ``b`` is ``[m, D]``; at least 4 clusters each.
@@ -90,7 +90,7 @@ def frechet_interval(
 
 
 def _random_groups(count: int, clusters: np.ndarray | None, generator: np.random.Generator) -> np.ndarray:
-  """``[G, n]`` 0 or 1: which vectors are in each group of whole clusters."""
+  """``[G, n]`` 0 or 1: the vectors of each group of whole clusters."""
   index, num_clusters = cluster_index(clusters, count)
   if num_clusters < _FEWEST:
     raise ValueError(f"Must have at least {_FEWEST} clusters in both sets, we instead got {num_clusters}")
@@ -101,8 +101,8 @@ def _random_groups(count: int, clusters: np.ndarray | None, generator: np.random
 def _rotated(a: HostArray, b: HostArray) -> tuple[list[np.ndarray], int]:
   """Both sets, float64, in axes of which the first ``rank`` hold the smaller set up to its mean.
 
-  The root of the product of covariances sees nothing of the other axes, which saves most of the work where vectors are
-  wider than sets are large.
+  The root of the product of covariances does not depend on the other axes, which saves most of the work if vectors have more
+  dimensions than sets have members.
   """
   sets = [np.asarray(vectors, np.float64) for vectors in (a, b)]
   centre = sets[0].mean(0)
@@ -116,7 +116,7 @@ def _rotated(a: HostArray, b: HostArray) -> tuple[list[np.ndarray], int]:
 
 
 class _Moments(NamedTuple):
-  """Of V subsets of a set of vectors."""
+  """Moments of V subsets of a set of vectors."""
 
   mean: np.ndarray  # [V, D]
   trace: np.ndarray  # [V] of the whole covariance

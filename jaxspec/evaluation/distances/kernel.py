@@ -22,7 +22,7 @@ def kernel_distance(a: Array, b: Array) -> Array:
     a: ``[n, D]`` features, n >= 2.
     b: ``[m, D]`` features, m >= 2.
   Returns:
-    Scalar float32; 0 in the mean for equal distributions, and slightly negative at times.
+    Scalar float32; its expectation is 0 for equal distributions, so it can be slightly negative.
   Raises:
     ValueError: for fewer than two vectors or different widths.
   """
@@ -41,9 +41,9 @@ class KernelDistance(NamedTuple):
   value: float
   low: float
   high: float
-  null_variance: float  # where the two distributions are equal
+  null_variance: float  # for equal distributions
   slope: float
-  clusters: int  # the fewer of both sets
+  clusters: int  # of the smaller set
 
   @property
   def standard_error(self) -> float:
@@ -58,18 +58,18 @@ def kernel_distance_interval(
   other_clusters: np.ndarray | None = None,
   level: float = 0.95,
 ) -> KernelDistance:
-  """`kernel_distance` with an interval that covers from equal distributions to distant ones.
+  """`kernel_distance` with an interval that is valid for equal distributions too.
 
   Estimand: squared maximum mean discrepancy d between the distribution of ``a`` and that of ``b``, over prompts and
   samples, each cluster with the same weight. Pairs of vectors of one cluster are left out, so the estimate is unbiased.
-  Clusters that both sets share are prompts that both drew: their cross pairs are left out too, and the prompts are the only
-  units (Gretton et al. 2012, Lemma 7).
+  Clusters that both sets share are prompts of both: their cross pairs are left out too, and the prompts are the only units
+  (Gretton et al. 2012, Lemma 7).
 
   Interval: all d with ``|estimate - d| <= t sqrt(v0 + c d)``. For equal distributions the estimate is a degenerate
   U-statistic with the variance v0 (Hoeffding's second-order terms, unbiased by U-centring, Szekely & Rizzo 2014); the
   first-order terms grow with the distance, ``c d``. The slope c is the mean of its plug-in and its bias-corrected estimate.
-  A bootstrap would take the first-order terms of equal distributions for real, and Student's t with the estimated variance
-  is too short below the value.
+  A bootstrap would include spurious first-order terms for equal distributions, and the interval of Student's t with the
+  estimated variance is too short below the value.
 
   Args:
     a: ``[n, D]``; ``b`` is ``[m, D]``.
@@ -97,10 +97,10 @@ def kernel_distance_p_value(
   permutations: int = 999,
   seed: int = 0,
 ) -> float:
-  """P value of equal distributions: the share of relabellings with a `kernel_distance` as large (Gretton et al. 2012).
+  """P value of equal distributions: the share of relabellings with at least this `kernel_distance` (Gretton et al. 2012).
 
-  Clusters that both sets share swap their two sides; clusters of one set only are dealt out to the two sets anew. Exact
-  where the relabellings are equally likely, as they are if the two distributions are equal; never 0. Arguments as in
+  Clusters that both sets share swap their two sides; clusters of one set only are reassigned to the two sets at random.
+  Exact if the two distributions are equal, because all relabellings are then equally likely; never 0. Arguments as in
   `kernel_distance_interval`.
   """
   aa, bb, ab = _cluster_kernels(a, b, clusters, other_clusters)
@@ -143,8 +143,8 @@ def kernel_distance_difference(
   between the methods, under which the difference is a sum with signs, so that it is exact where the swap changes no
   probability.
 
-  In simulations at 95 percent the interval covers 93 to 94 of 100 where both distances are far from 0, more where they are
-  near it, and almost always where both methods have the distribution of the reference.
+  In simulations of 95 % intervals the coverage is 93 to 94 % for distances far from 0, higher near 0, and almost 100 % if
+  both methods have the distribution of the reference.
 
   Args:
     first: ``[n, D]``; ``second`` ``[n, D]`` of the same prompts in the same order; ``reference`` ``[m, D]``.
@@ -171,10 +171,11 @@ def kernel_distance_difference(
 def detectable_kernel_distance(
   distance: KernelDistance, *, tests: int = 1, level: float = 0.95, power: float = 0.8
 ) -> float:
-  """Smallest true distance that a test of equal distributions finds with the given power, with sets of these sizes.
+  """Smallest true distance that a test of equal distributions detects with the given power, with sets of these sizes.
 
-  The estimate has to pass ``z sqrt(v0)``, z of the level after correction for ``tests``, with the probability ``power`` at
-  the variance ``v0 + c d`` (`KernelDistance`). For differences of two methods, take `statistics.detectable_difference`.
+  The estimate, with variance ``v0 + c d`` (`KernelDistance`), exceeds ``z sqrt(v0)`` with probability ``power``; z is the
+  quantile of the level after correction for ``tests``. For differences of two methods, take
+  `statistics.detectable_difference`.
   """
   pass_at, above = _kernel_quantiles(distance, tests, level, power)
   # Root of d = pass_at sqrt(v0) + above sqrt(v0 + c d).
@@ -186,7 +187,7 @@ def detectable_kernel_distance(
 def required_kernel_count(
   distance: KernelDistance, wanted: float, *, tests: int = 1, level: float = 0.95, power: float = 0.8
 ) -> int:
-  """Clusters of the smaller set with which a true distance of ``wanted`` is found; both sets grow alike.
+  """Clusters of the smaller set needed to detect a true distance of ``wanted``; both sets grow in proportion.
 
   Raises:
     ValueError: unless ``wanted`` is above 0.
@@ -228,7 +229,8 @@ def _kernel(a, b):
 def _cluster_kernels(
   a: HostArray, b: HostArray, clusters: np.ndarray | None, other_clusters: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-  """Mean kernels between clusters: of each set and across; with shared clusters, of ``phi(a) - phi(b)`` and None twice."""
+  """Mean kernels between clusters: within each set and across; with shared clusters, of ``phi(a) - phi(b)``, then None
+  twice."""
   check_widths(a, b, at_least=2)
   a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
   first, second = mixing_of(clusters, len(a)), mixing_of(other_clusters, len(b))
@@ -259,11 +261,11 @@ def _kernel_model(aa: np.ndarray, bb: np.ndarray | None, ab: np.ndarray | None) 
 
 
 def _moments(aa: np.ndarray, bb: np.ndarray | None, ab: np.ndarray | None) -> tuple[float, float, float, float]:
-  """Of ``mean offdiagonal aa + mean offdiagonal bb - 2 mean ab`` over independent clusters, parts that are None left out.
+  """Moments of ``mean offdiagonal aa + mean offdiagonal bb - 2 mean ab`` over independent clusters; None is left out.
 
   Returns:
-    The value, the variance of its second-order terms, that of its first-order terms without bias (truncated at 0 for each
-    set), and with the plug-in estimate.
+    The value, the variance of its second-order terms, and two estimates of the variance of its first-order terms:
+    bias-corrected (truncated at 0 for each set) and plug-in.
   """
   n = len(aa)
   m = 0 if ab is None else ab.shape[1]

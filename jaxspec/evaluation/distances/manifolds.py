@@ -21,9 +21,9 @@ class PrecisionRecall(NamedTuple):
 def precision_recall(generated: HostArray, real: HostArray, *, neighbours: int = 3) -> PrecisionRecall:
   """Manifold precision and recall of whole sets (Kynkaanniemi et al. 2019, arXiv 1904.06991).
 
-  A set's manifold is the union of the balls around its vectors that reach their ``neighbours``-th nearest neighbour. Both
-  figures depend on the sizes of the sets, and single outliers with large balls move them: `precision_recall_interval` has
-  steadier ones.
+  A set's manifold is the union of the balls around its vectors that reach to their ``neighbours``-th nearest neighbour. Both
+  figures depend on the sizes of the sets, and single outliers with large balls move them: those of
+  `precision_recall_interval` are more stable.
 
   Args:
     generated: ``[n, D]``; ``real`` is ``[m, D]``; both larger than ``neighbours``.
@@ -44,7 +44,7 @@ class Coverage(NamedTuple):
 def coverage(generated: HostArray, real: HostArray, *, neighbours: int = 3) -> Coverage:
   """The vectors that `precision_recall` counts.
 
-  Their share has no interval of its own: it leaves out that the manifolds are drawn too, which is most of the spread.
+  An interval of their share would be too short: most of its variance comes from the randomness of the manifolds.
   """
   check_widths(generated, real, at_least=neighbours + 1)
   return Coverage(_covered(real, generated, neighbours), _covered(generated, real, neighbours))

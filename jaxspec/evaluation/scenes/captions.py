@@ -7,8 +7,8 @@
   background  = "on a yellow background" | "against a yellow background" | "on yellow"
 
 Words are compared after `jaxspec.io.text.prompt_spelling.normalize_prompt`: case, punctuation and articles do not matter.
-Where the words leave something open (colour, size, background, the number of "some"), so does the request. Style is always
-open.
+Attributes that the words do not constrain (colour, size, background, the number of "some") are unconstrained in the request
+too. Style is always unconstrained.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RELATIONS = {
 }
 _OPENINGS = ("a picture of", "an image of")
 _LINKS = ("and", "is", "on", "against", "background", "there", "are", "left", "right", "to", "of", "picture", "image")
-_PARAPHRASED = 0.3  # share of captions of `caption_of` that leave the plain wording, for each of its parts
+_PARAPHRASED = 0.3  # probability of a paraphrase, for each part of a caption of `caption_of`
 
 
 def plural(noun: str) -> str:
@@ -48,8 +48,8 @@ def caption_of(request: Request, generator: np.random.Generator | None = None) -
   """A caption of a request, such that ``parse(caption) == request``.
 
   Args:
-    request: what to say.
-    generator: chooses among paraphrases; None has the plain wording.
+    request: content of the caption.
+    generator: chooses among paraphrases; None takes the plain wording.
   """
   phrases = [_phrase_text(phrase, generator) for phrase in request.phrases]
   opening = _choose(generator, "", _OPENINGS)
@@ -74,11 +74,10 @@ def caption_of(request: Request, generator: np.random.Generator | None = None) -
 
 
 def parse(caption: str) -> Request:
-  """What a caption demands.
+  """The request that a caption states.
 
   Raises:
-    ValueError: if it has a word that the model does not know, is not built as the grammar says, or asks for what no scene
-      has.
+    ValueError: if it has an unknown word, does not follow the grammar, or requests an impossible scene.
   """
   if unknown := unknown_words(caption):
     raise ValueError(
@@ -99,7 +98,7 @@ def parse(caption: str) -> Request:
 
 
 def unknown_words(caption: str) -> tuple[str, ...]:
-  """Words of a caption that the grammar does not have, in their order."""
+  """Words of a caption that are not in the grammar, in their order."""
   return tuple(word for word in normalize_prompt(caption).split() if word not in vocabulary())
 
 
@@ -145,7 +144,7 @@ class _Reader:
     return self.words[position] if position < len(self.words) else ""
 
   def take(self, *expected: str) -> bool:
-    """Whether the next words are those expected; if so, they are read."""
+    """Consumes the next words if they are the expected ones; returns whether they are."""
     found = all(self.peek(ahead) == word for ahead, word in enumerate(expected))
     self.position += len(expected) if found else 0
     return found
@@ -206,7 +205,7 @@ def _parse_phrase(reader: _Reader) -> Phrase:
 
 
 def _wordings() -> Iterator[tuple[str, list[str]]]:
-  """Relations and the words that say them, without articles."""
+  """Relations and their wordings, without articles."""
   for name, wordings in _RELATIONS.items():
     for wording in wordings:
       yield name, normalize_prompt(wording).split()

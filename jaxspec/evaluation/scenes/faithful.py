@@ -1,15 +1,15 @@
-"""Faithfulness: whether what captions leave open is drawn from the right distribution.
+"""Distribution of the attributes that captions leave unconstrained, compared with a reference.
 
-`compare_sets` and `compare_with_painter` look at each aspect alone. `distance_between` has one figure of a method against
-plain decoding, for tables; `closer` says which of two methods is nearer to it.
+`compare_sets` and `compare_with_painter` test each attribute alone. `distance_between` gives one figure of a method against
+plain decoding, for tables; `closer` compares the distances of two methods.
 
-A caption such as "a cat" leaves style, size, position and background open. A lossy decoder may keep every image right and
-still prefer, say, large cats on white. The distance of two sets of images in one such aspect is the total variation of
-their frequencies, pooled over captions; its p value comes from permutations or from simulation, so small sets are no
-evidence. Only right images count: in all others what is open is not well defined.
+A caption such as "a cat" does not constrain style, size, position and background. A lossy decoder may draw only correct
+images and still prefer, say, large cats on white. The distance of two sets of images in one such attribute is the total
+variation of their frequencies, pooled over captions. Its p value comes from permutations or from simulation, so that it is
+valid for small sets. Only correct images count: in others the attributes are not well defined.
 
 Aspects: ``style`` of sprites, ``cell`` (ninth of the image in which a centre lies), ``size``, ``background``, ``colour`` of
-glyphs, ``number`` of "some"; each only where the caption leaves it open.
+glyphs, ``number`` of "some"; each only where the caption does not constrain it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _NUMBERS = {aspect: {value: number for number, value in enumerate(values)} for a
 
 
 class Faithfulness(NamedTuple):
-  """One aspect of a set of images against another set.
+  """Comparison of one attribute between two sets of images.
 
   Attributes:
     distance: total variation, in [0, 1].
-    expected: mean distance where the two distributions are equal; sampling alone makes it this large.
+    expected: mean distance for equal distributions, from sampling alone.
     p_value: of equal distributions.
     count: observations in the first set.
     first, second: frequencies ``[K]``, in the order of ``ASPECTS``.
@@ -57,7 +57,7 @@ class Faithfulness(NamedTuple):
 
 
 def open_values(request: Request, reading: Reading) -> dict[str, np.ndarray]:
-  """Counts ``[K]`` of the values that an image takes in each aspect that its caption leaves open."""
+  """Counts ``[K]`` of the values of an image in each unconstrained attribute."""
   counts = {aspect: np.zeros(len(values)) for aspect, values in ASPECTS.items()}
   if request.background is None:
     counts["background"][_NUMBERS["background"][reading.background]] += 1
@@ -78,13 +78,13 @@ def open_values(request: Request, reading: Reading) -> dict[str, np.ndarray]:
 
 
 def compare_sets(first: Scores, second: Scores, *, permutations: int = 999, seed: int = 0) -> dict[str, Faithfulness]:
-  """Two methods against each other.
+  """Compares two methods, attribute by attribute.
 
-  All images of a request are one cluster. A permutation swaps the two methods within random clusters, so the test holds
-  where images of a prompt resemble each other, whether or not the methods had the same prompts.
+  All images of a request are one cluster. A permutation swaps the two methods within random clusters, so the test is valid
+  for dependent images of a prompt, with shared prompts or without.
 
   Returns:
-    Aspects that both sets have.
+    Attributes that both sets have.
   """
   (one, other), swaps = _swappable((first, second), permutations, seed)
   table = {}
@@ -95,13 +95,13 @@ def compare_sets(first: Scores, second: Scores, *, permutations: int = 999, seed
 
 
 class Distance(NamedTuple):
-  """How far one set is from another, over all aspects.
+  """Distance of one set from another, over all attributes.
 
   Attributes:
-    value: mean total variation of the aspects that both sets have, in [0, 1]. Each counts by the inverse of what chance
-      moves it by, so that a change of one aspect shows beside others of which few captions say nothing.
-    expected: its mean where the two distributions are equal; sampling alone makes it this large.
-    standard_error: its standard deviation there.
+    value: weighted mean total variation of the attributes that both sets have, in [0, 1]. The weight of an attribute is the
+      inverse of its standard deviation for equal distributions, so that attributes with few images add little noise.
+    expected: its mean for equal distributions, from sampling alone.
+    standard_error: its standard deviation for equal distributions.
     p_value: of equal distributions.
   """
 
@@ -112,10 +112,10 @@ class Distance(NamedTuple):
 
 
 def distance_between(first: Scores, second: Scores, *, permutations: int = 9999, seed: int = 0) -> Distance | None:
-  """Two methods against each other in all aspects at once, by the permutations of `compare_sets`.
+  """Compares two methods over all attributes, by the permutations of `compare_sets`.
 
   Returns:
-    None if the sets have no aspect in common: one of them has no right image.
+    None if the sets have no attribute in common: one of them has no correct image.
   """
   (one, other), swaps = _swappable((first, second), permutations, seed)
   if not (aspects := _common(one, other)):
@@ -129,15 +129,14 @@ def distance_between(first: Scores, second: Scores, *, permutations: int = 9999,
 def closer(
   first: Scores, second: Scores, reference: Scores, *, level: float = 0.95, permutations: int = 9999, seed: int = 0
 ) -> Difference | None:
-  """How much farther from a reference one method is than another: the difference of the two mean total variations, in which
-  each aspect counts as in `Distance`.
+  """Difference of the distances of two methods from a reference, with the weights of `Distance`.
 
-  A permutation swaps the two methods, not the reference, within random clusters (all images of a request), so the p value
-  is that of two methods with one distribution. Both distances are raised by sampling; where the two sets are of like size,
-  that cancels in the difference. The standard error is a jackknife over clusters.
+  A permutation swaps the two methods, not the reference, within random clusters (all images of a request), so the p value is
+  for the hypothesis that both methods have one distribution. Sampling raises both distances; for sets of similar size this
+  cancels in the difference. The standard error is a jackknife over clusters.
 
   Returns:
-    The difference, above 0 where ``second`` is closer; None if the three have no aspect in common.
+    The difference, above 0 where ``second`` is closer; None if the three have no attribute in common.
   """
   (one, other, fixed), swaps = _swappable((first, second, reference), permutations, seed)
   if not (aspects := _common(one, other, fixed)):
@@ -160,11 +159,11 @@ def closer(
 
 
 def compare_with_painter(scores: Scores, *, draws: int = 199, seed: int = 0) -> dict[str, Faithfulness]:
-  """A set against the distribution of the painter for the same captions.
+  """Compares a set with the distribution of the painter for the same captions.
 
-  For every right image the painter draws ``draws`` scenes of its caption. All of them together are the reference; each
-  draw alone is a set as large as the one that is tested, and their distances from the reference make the p value.
-  It takes independent images for granted; where several of one caption resemble each other, the p value says so.
+  For every correct image the painter draws ``draws`` scenes of its caption. All of them together are the reference. Each
+  draw alone is a set as large as the tested one; the distances of these sets from the reference give the p value. It assumes
+  independent images: dependence between images of one caption makes it small too.
   """
   generator = np.random.default_rng(seed)
   right = [number for number, held in enumerate(scores.held) if held["right"]]
@@ -191,33 +190,33 @@ Counts = dict[str, np.ndarray]  # [clusters, K] by aspect
 
 
 def _swappable(sets: Sequence[Scores], permutations: int, seed: int) -> tuple[list[Counts], np.ndarray]:
-  """Counts of every set by the same requests, and which of them a permutation swaps, ``[R, clusters]``."""
+  """Counts of every set by request, and the swaps of each permutation, ``[R, clusters]`` bool."""
   labels = {request: number for number, request in enumerate(dict.fromkeys(r for scores in sets for r in scores.requests))}
   swaps = np.random.default_rng(seed).integers(0, 2, (permutations, len(labels))).astype(np.float64)
   return [_sum_by_request(scores, labels) for scores in sets], swaps
 
 
 def _swapped(one: np.ndarray, other: np.ndarray, swaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Both sides ``[R, K]`` of one aspect after each permutation."""
+  """Both sides ``[R, K]`` of one attribute after each permutation."""
   moved = swaps @ (other - one)
   return one.sum(0) + moved, other.sum(0) - moved
 
 
 def _common(*sides: Counts) -> list[str]:
-  """The aspects that all of them have."""
+  """The attributes that all of them have."""
   return [aspect for aspect in ASPECTS if all(side[aspect].any() for side in sides)]
 
 
 def _mean_by_noise(nulls: Sequence[np.ndarray]) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
-  """The mean over aspects, each by the inverse of its standard deviation under permutations; those that never move do not
-  count beside others."""
+  """Mean over attributes, weighted by the inverse standard deviation under permutations; constant ones are left out beside
+  others."""
   noise = np.array([null.std() for null in nulls])
   weights = np.divide(1.0, noise, out=np.zeros_like(noise), where=noise > 0) if noise.any() else np.ones_like(noise)
   return lambda values: np.average(values, axis=0, weights=weights)
 
 
 def _sum_by_request(scores: Scores, labels: dict[Request, int]) -> Counts:
-  """Counts ``[clusters, K]`` of the right images by aspect."""
+  """Counts ``[clusters, K]`` of the correct images by attribute."""
   sums = {aspect: np.zeros((len(labels), len(values))) for aspect, values in ASPECTS.items()}
   for request, reading, held in zip(scores.requests, scores.readings, scores.held, strict=True):
     if held["right"]:
@@ -240,5 +239,5 @@ def _result(first: np.ndarray, second: np.ndarray, null: np.ndarray) -> Faithful
 
 
 def _p_value(null: np.ndarray, found: float) -> float:
-  """The share of what chance gives that is as large, with what was found counted among it."""
+  """Share of the simulated values that are at least as large, with the observed one counted among them."""
   return (1 + int((null >= found - 1e-12).sum())) / (1 + len(null))

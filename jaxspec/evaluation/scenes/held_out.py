@@ -1,7 +1,7 @@
-"""Combinations that training never shows together in a caption, so that composing is tested and not memory.
+"""Combinations that never occur together in a training caption, so that composition is tested and not memory.
 
 - Pairs of nouns: one in eight pairs with a sprite, by hash; and one pair of glyphs.
-- Colours of glyphs: one colour of each glyph. Where a caption is silent about the colour the painter leaves these out too,
+- Colours of glyphs: one colour of each glyph. If a caption does not constrain the colour, the painter leaves these out too,
   so that no training image shows them.
 - Positions: three nouns for each side. "A cat left of a tree" and "a tree right of a cat" both put the cat on the left.
 
@@ -22,7 +22,7 @@ GLYPH_PAIR = frozenset({"star", "circle"})
 
 COLOUR_GLYPHS = frozenset({("purple", "heart"), ("green", "star"), ("orange", "circle"), ("blue", "square")})
 
-# The side that a noun never takes in training captions.
+# The side on which a noun never is in training captions.
 SIDES: dict[str, tuple[str, ...]] = {
   "left": ("dog", "mushroom", "square"),
   "right": ("frog", "car", "apple"),
@@ -41,7 +41,7 @@ def is_pair_held_out(one: str, other: str) -> bool:
 
 @functools.cache
 def partners(noun: str, held_out: bool) -> tuple[str, ...]:
-  """Nouns that training captions join with ``noun``, or those that they never join with it."""
+  """Nouns that occur with ``noun`` in training captions, or that never do."""
   return tuple(other for other in NOUNS if other != noun and is_pair_held_out(noun, other) == held_out)
 
 
@@ -52,7 +52,7 @@ def train_colours(glyph: str) -> tuple[str, ...]:
 
 
 def reasons(request: Request) -> frozenset[str]:
-  """Which held-out combinations a request has: ``pair``, ``colour``, ``side``; none for training captions."""
+  """The held-out combinations of a request: ``pair``, ``colour``, ``side``; none for training captions."""
   found = {"colour" for phrase in request.phrases if (phrase.colour, phrase.noun) in COLOUR_GLYPHS}
   if len(request.phrases) == 2:
     first, second = (phrase.noun for phrase in request.phrases)

@@ -1,4 +1,4 @@
-"""Where objects may lie: every legal layout of given sizes is equally likely.
+"""Layouts of objects: every legal layout of given sizes is equally likely.
 
 A layout is legal if all boxes are on the grid and a cell of background is between any two of them
 (`jaxspec.evaluation.scenes.world`). Drawing and counting are exact:
@@ -24,7 +24,7 @@ OPPOSITES = {"left": "right", "right": "left", "above": "below", "below": "above
 
 
 def relation_of(first: tuple[float, float], second: tuple[float, float]) -> str | None:
-  """How the first lies to the second: a name in ``RELATIONS``, or None on a diagonal.
+  """Relation of the first to the second: a name in ``RELATIONS``, or None on a diagonal.
 
   Args:
     first: (row, column) of a centre, in any unit; ``second`` likewise.
@@ -43,11 +43,11 @@ def draw_layout(
   """(row, column) of each object, drawn uniformly from all legal layouts.
 
   Args:
-    generator: gives one number per object but the first two, which take one together.
+    generator: source of one number per object, but one for the first two together.
     sizes: one to four names in ``SIZES``.
     relation: of the first object to the second; only for two.
   Raises:
-    ValueError: for no or too many objects, or a relation that is not between two.
+    ValueError: for no or too many objects, or a relation with another number than two.
   """
   _check(sizes, relation)
   if len(sizes) == 1:
@@ -76,7 +76,7 @@ def draw_layout(
 
 @functools.cache
 def count_layouts(sizes: tuple[str, ...], relation: str | None = None) -> int:
-  """How many legal layouts there are, objects being told apart; arguments as for `draw_layout`."""
+  """Number of legal layouts of distinguishable objects; arguments as for `draw_layout`."""
   _check(sizes, relation)
   if len(sizes) == 1:
     return len(_positions(sizes[0])[0])

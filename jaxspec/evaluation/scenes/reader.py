@@ -1,18 +1,18 @@
 """The reader: from pixels back to background and objects, by comparison with the tiles of the painter.
 
 1. Background: the palette colour nearest to most blocks of 4 x 4 pixels.
-2. Every look of both sizes is compared with every position on the grid. The energy of a tile is its squared distance from
-   the plain background, the error of a position is the squared distance of the image from the tile. The gain is how much
-   smaller the error is than that of the plain background.
-3. Positions with an error below ``MOST_ERROR`` of the energy are taken in the order of their gain. What overlaps with an
-   earlier one is passed over.
+2. Every look of both sizes is compared at every position on the grid. The energy of a tile is its squared distance from the
+   plain background. The error of a position is the squared distance of the image from the tile; its gain is the error of the
+   plain background minus this error.
+3. Positions with an error below ``MOST_ERROR`` of the energy are taken in the order of their gain. Those that overlap an
+   earlier one are skipped.
 4. Blocks of 4 x 4 pixels of a position are wrong if their error is above ``BLOCK_ERROR`` of their energy and above
-   ``NOISE``, or their mean is another colour. The object is found if wrong blocks have no more than ``LARGEST_LOSS`` of its
+   ``NOISE``, or their mean is another colour. The object is found if wrong blocks have at most ``LARGEST_LOSS`` of its
    energy: half a cat is no cat.
-5. Debris are the wrong blocks of the objects that were found, and blocks elsewhere that differ too much from the background.
+5. Debris is the wrong blocks of found objects, and blocks elsewhere that differ too much from the background.
 
 On painted images the true tiles have no error, so the reader is exact. The thresholds leave room for the noise of an image
-tokenizer. Looks that cannot be seen on a background are not looked for, because the painter never paints them.
+tokenizer. Looks that clash with a background are left out, because the painter never paints them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from jaxspec.evaluation.scenes.world import (
   clashes,
 )
 
-FINE = 2  # pixels: tiles are compared by the means of 2 x 2 pixels, where detail that a tokenizer loses counts less
+FINE = 2  # pixels: tiles are compared by means of 2 x 2 pixels, which depend less on detail that a tokenizer loses
 BLOCK = 4  # pixels
 MOST_ERROR = 0.35  # of the energy of a tile
 BLOCK_ERROR = 0.6  # of the energy of a block
-NOISE = 30.0  # root mean square error of a block, in each channel, that is never wrong
-BLOCK_COLOUR = 75.0  # RGB distance of the mean of a block from that of the tile that is always wrong
+NOISE = 30.0  # largest root mean square error of a block, in each channel, that is never wrong
+BLOCK_COLOUR = 75.0  # RGB distance between the means of block and tile above which the block is wrong
 LARGEST_LOSS = 0.1  # of the energy of a tile, in wrong blocks
 STRANGE_COLOUR = 55.0  # RGB distance from the background of the mean of a block
 STRANGE_PIXELS = 75.0  # the same for the root mean square over the pixels of a block
@@ -51,12 +51,12 @@ _CHUNK = 16  # images compared at once
 
 
 class Reading(NamedTuple):
-  """What an image shows.
+  """Background and objects of an image.
 
   Attributes:
     background: a name in ``BACKGROUNDS``.
-    objects: those found, by row and column; there may be none.
-    debris: share of the pixels that neither the background nor an object explains.
+    objects: those found, by row and column; may be empty.
+    debris: share of the pixels explained neither by the background nor by an object.
   """
 
   background: str
@@ -125,7 +125,7 @@ def _cells(pixels: np.ndarray) -> np.ndarray:
 
 
 class _Templates(NamedTuple):
-  """Tiles of all looks at one size on one background, minus the background, cut into cells.
+  """Tiles of all looks at one size on one background, minus the background, split into cells.
 
   Attributes:
     cells: ``[48, C * C * L]`` float32; columns by cell row, cell column, look.
@@ -147,7 +147,7 @@ def _templates(size: str, background: int) -> _Templates:
 
 
 class _Candidate(NamedTuple):
-  """A position where a tile explains the image well enough."""
+  """A position at which the error of a tile is small enough."""
 
   gain: float
   object: Object
@@ -181,7 +181,7 @@ def _read_on(pixels: np.ndarray, background: int) -> list[Reading]:
 
 
 def _compare(cells: np.ndarray, size: str, background: int) -> tuple[np.ndarray, ...]:
-  """Step 2 for one size: image, row, column, look and gain ``[M]`` of the positions with an error that is small enough.
+  """Step 2 for one size: image, row, column, look and gain ``[M]`` of the positions with a small enough error.
 
   Args:
     cells: ``[n, 12, 12, 48]`` float32, minus the background.
@@ -214,7 +214,7 @@ def _choose(candidates: list[_Candidate]) -> list[_Candidate]:
 
 
 def _check_blocks(fine: np.ndarray, candidate: _Candidate, background: int) -> tuple[np.ndarray, float]:
-  """Step 4: which blocks are wrong, ``[2 C, 2 C]`` bool, and their share of the energy.
+  """Step 4: the wrong blocks, ``[2 C, 2 C]`` bool, and their share of the energy.
 
   Args:
     fine: ``[48, 48, 3]`` means of 2 x 2 pixels, minus the background.

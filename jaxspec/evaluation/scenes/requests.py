@@ -1,4 +1,4 @@
-"""Requests: what a caption demands of an image, without its wording.
+"""Requests: the content of a caption, without its wording.
 
 A request has one or two phrases ("two small cats"), an optional relation between two single objects, and an optional
 background. Its task is named as in GenEval (Ghosh et al. 2023, arXiv:2310.11513).
@@ -12,7 +12,7 @@ from jaxspec.evaluation.scenes.layouts import RELATIONS
 from jaxspec.evaluation.scenes.world import BACKGROUNDS, COLOURS, GLYPHS, MOST_OBJECTS, NOUNS, SIZES, clashes
 
 TASKS = ("single_object", "two_objects", "counting", "colours", "position", "colour_attribution")
-LEAST_SOME = 2  # objects that "some" may mean; the most is what is left of MOST_OBJECTS
+LEAST_SOME = 2  # fewest objects of "some"; the upper limit is the rest of MOST_OBJECTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Phrase:
     colour: a name in ``COLOURS`` for glyphs, or None for any.
     size: a name in ``SIZES``, or None for any.
   Raises:
-    ValueError: if the model knows no such objects.
+    ValueError: if there are no such objects.
   """
 
   noun: str
@@ -48,11 +48,11 @@ class Phrase:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What a caption demands.
+  """Content of a caption.
 
   Attributes:
     phrases: one or two, of different nouns, with at most four objects.
-    relation: how the first object lies to the second, a name in ``RELATIONS``; None for anyhow.
+    relation: of the first object to the second, a name in ``RELATIONS``; None for any.
     background: a name in ``BACKGROUNDS``, or None for any.
   Raises:
     ValueError: if no scene could satisfy it.

@@ -1,14 +1,14 @@
-"""Random requests, scenes and images: a seed and a number name every one of them.
+"""Random requests, scenes and images, each identified by a seed and an index.
 
 A request is drawn from a task, its caption from the paraphrases, its scene from the distribution of the painter:
 
 1. Background: uniform over those that the request allows.
 2. Style: one of the three for all sprites of an image, uniform. Number of "some": uniform.
 3. Size and, for glyphs, colour: one per phrase, uniform over what the request, the background and training allow.
-4. Layout: uniform over all legal ones (`jaxspec.evaluation.scenes.layouts`), among them only those with the relation that is
-   asked for.
+4. Layout: uniform over all legal ones (`jaxspec.evaluation.scenes.layouts`), among them only those with the requested
+   relation.
 
-`freedom_nats` is the entropy of this distribution: what a caption leaves open.
+`freedom_nats` is the entropy of this distribution given the caption.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxspec.evaluation.scenes.painter import paint
 from jaxspec.evaluation.scenes.requests import TASKS, Phrase, Request
 from jaxspec.evaluation.scenes.world import GLYPHS, NOUNS, PLAIN, SIZES, SPRITES, STYLES, Look, Object, Scene, clashes
 
-SPLITS = ("train", "validation", "held_out")  # validation: as train, other images; held_out: combinations that train lacks
+SPLITS = ("train", "validation", "held_out")  # validation: as train, other images; held_out: combinations not in train
 HELD_OUT_TASKS = ("two_objects", "counting", "colours", "position", "colour_attribution")
 
 # Shares of the tasks in `draw`.
@@ -37,19 +37,19 @@ _TASK_SHARES = {
   "position": 0.20,
   "colour_attribution": 0.10,
 }
-# Shares of requests that say what they could leave open.
+# Shares of requests that state an optional attribute.
 _SAY_BACKGROUND = 0.30
 _SAY_SIZE = 0.12  # of phrases
 _SAY_COLOUR = 0.30  # of glyphs, in tasks that are not about colours
 _SAY_SOME = 0.25  # of countings
-_COUNT_BESIDE = 0.25  # of countings: the other noun has a phrase too
+_COUNT_BESIDE = 0.25  # of countings: a phrase for the other noun too
 
 
 def draw(seed: int, index: int, split: str = "train") -> tuple[str, Scene, np.ndarray]:
-  """Caption, scene and image ``[96, 96, 3]`` uint8 number ``index`` of a seed; the same in every process.
+  """Caption, scene and image ``[96, 96, 3]`` uint8 with an index; the same in every process.
 
   Args:
-    seed: from 0. Splits have images of their own for the same seed.
+    seed: from 0. Splits with the same seed have different images.
     index: from 0.
     split: a name in ``SPLITS``.
   """
@@ -75,9 +75,9 @@ def sample_request(generator: np.random.Generator, task: str, split: str = "trai
   Args:
     generator: the source of chance.
     task: a name in ``TASKS``.
-    split: a name in ``SPLITS``. Requests of ``held_out`` have a combination that training lacks, all others have none.
+    split: a name in ``SPLITS``. Requests of ``held_out`` have a combination that is not in training, all others have none.
   Raises:
-    ValueError: for an unknown task or split, or held-out single objects: there are none.
+    ValueError: for an unknown task or split, or held-out single objects, which do not exist.
   """
   if task not in TASKS or split not in SPLITS:
     raise ValueError(f"Must have a task among {TASKS} and a split among {SPLITS}, we instead got {task!r} and {split!r}")
@@ -99,7 +99,7 @@ def sample_scene(generator: np.random.Generator, request: Request | str) -> Scen
   """A random scene that satisfies a request (or a caption), from the distribution of the painter.
 
   Raises:
-    ValueError: for a caption that cannot be read.
+    ValueError: for a caption that cannot be parsed.
   """
   request = parse(request) if isinstance(request, str) else request
   background = _one_of(generator, request.backgrounds)
@@ -125,7 +125,7 @@ def freedom_nats(caption: Request | str) -> float:
   """Entropy in nats of the scenes that the painter paints for a caption (or a request); exact.
 
   Raises:
-    ValueError: for a caption that cannot be read.
+    ValueError: for a caption that cannot be parsed.
   """
   request = parse(caption) if isinstance(caption, str) else caption
   nats = math.log(len(request.backgrounds))
@@ -135,7 +135,7 @@ def freedom_nats(caption: Request | str) -> float:
     if phrase.noun in GLYPHS and phrase.colour is None:
       options = [len(_colours(phrase.noun, background)) for background in request.backgrounds]
       nats += sum(map(math.log, options)) / len(options)
-  # Number and size of each phrase, then layouts; equal objects may change places without changing the image.
+  # Number and size of each phrase, then layouts; swapping equal objects leaves the image unchanged.
   options = [
     [(number, size) for number in request.numbers(phrase) for size in ((phrase.size,) if phrase.size else SIZES)]
     for phrase in request.phrases
@@ -150,7 +150,7 @@ def freedom_nats(caption: Request | str) -> float:
 
 
 def _colours(glyph: str, background: str) -> tuple[str, ...]:
-  """Colours of a glyph whose colour is open: those of training that can be seen."""
+  """Colours of a glyph with unconstrained colour: those of training that do not clash."""
   return tuple(colour for colour in held_out.train_colours(glyph) if not clashes(glyph, colour, background))
 
 
@@ -192,7 +192,7 @@ def _single_object(generator, wanted):
 def _two_objects(generator, wanted):
   phrases = [_with_colour(generator, noun) for noun in _nouns(generator, wanted)]
   if all(phrase.colour for phrase in phrases):
-    phrases[1] = Phrase(phrases[1].noun)  # both colours would be colour attribution
+    phrases[1] = Phrase(phrases[1].noun)  # with both colours it would be colour attribution
   return phrases, None
 
 

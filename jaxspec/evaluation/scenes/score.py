@@ -1,7 +1,7 @@
 """Scores of images against their captions, with intervals over prompts.
 
-An image is *right* if it shows all that its caption demands, nothing else, and no debris. Each demand is also scored alone.
-All of it follows from the reading of the image (`jaxspec.evaluation.scenes.reader`); no network is asked.
+An image is *correct* if it shows everything that its caption demands, nothing else, and no debris. Each demand is also
+scored alone. The scores follow from the reading of the image (`jaxspec.evaluation.scenes.reader`), without a network.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Scores(NamedTuple):
   """Scores of N images.
 
   Attributes:
-    requests: what the captions demand.
-    readings: what the images show.
+    requests: those of the captions.
+    readings: those of the images.
     held: one dict per image, see `holds`.
     clusters: ``[N]`` number of the prompt of each image.
   """
@@ -42,7 +42,7 @@ def parse_captions(captions: Sequence[str]) -> tuple[Request, ...]:
   """Requests of captions.
 
   Raises:
-    ValueError: names the number of each caption, from 1, that cannot be read.
+    ValueError: with the number, from 1, of each caption that cannot be parsed.
   """
   requests, errors = [], []
   for number, caption in enumerate(captions, 1):
@@ -61,9 +61,9 @@ def score_images(captions: Sequence[str], images: np.ndarray, *, clusters: np.nd
   Args:
     captions: N texts of the grammar (`jaxspec.evaluation.scenes.captions`).
     images: ``[N, 96, 96, 3]`` uint8, or float in [-1, 1].
-    clusters: ``[N]`` labels of prompts; by default, images with the same request are of one prompt.
+    clusters: ``[N]`` labels of prompts; by default, images with the same request have one prompt.
   Raises:
-    ValueError: for captions that cannot be read, or a number of images that differs from that of captions.
+    ValueError: for captions that cannot be parsed, or different numbers of images and captions.
   """
   if len(captions) != len(images):
     raise ValueError(f"Must have one caption per image, we instead got {len(captions)} captions and {len(images)} images")
@@ -74,7 +74,7 @@ def score_images(captions: Sequence[str], images: np.ndarray, *, clusters: np.nd
 def score_readings(
   requests: Sequence[Request], readings: Sequence[Reading], *, clusters: np.ndarray | None = None
 ) -> Scores:
-  """`score_images` of images that were read before."""
+  """`score_images` for images that are already read."""
   held = tuple(holds(request, reading) for request, reading in zip(requests, readings, strict=True))
   if clusters is None:
     numbers = {request: number for number, request in enumerate(dict.fromkeys(requests))}
@@ -83,7 +83,7 @@ def score_readings(
 
 
 def holds(request: Request, reading: Reading) -> dict[str, float | bool | None]:
-  """Which demands of a request an image satisfies.
+  """The demands of a request that an image satisfies.
 
   Returns:
     ``right``: all of the others hold, and all objects are there. ``objects``: share of the demanded objects that are there,
@@ -121,7 +121,7 @@ def summarise(scores: Scores, *, level: float = 0.95) -> dict[str, dict[str, Sha
 
   Returns:
     Rows: each task, ``all``, and ``train`` and ``held_out`` for combinations that training has and lacks; those without an
-    image are left out. Columns: the names in ``DEMANDS`` that some caption of the row makes.
+    image are left out. Columns: the names in ``DEMANDS`` that occur in a caption of the row.
   """
   table = {}
   for name, chosen in _rows(scores).items():
@@ -138,16 +138,16 @@ def summarise(scores: Scores, *, level: float = 0.95) -> dict[str, dict[str, Sha
 
 
 def compare_right(first: Scores, second: Scores, *, level: float = 0.95) -> dict[str, Corrected]:
-  """Differences of the shares of right images, first minus second, on the same captions in the same order.
+  """Differences of the shares of correct images, first minus second, on the same captions in the same order.
 
   The p value of each row is that of McNemar's test by sign flips where every prompt has one image, and its extension to
-  several images (`jaxspec.statistics.paired_share_difference`) otherwise; Holm over the rows, each with the smallest
-  difference that it could show.
+  several images (`jaxspec.statistics.paired_share_difference`) otherwise; corrected by Holm over the rows, each with its
+  smallest detectable difference.
 
   Returns:
     Rows as in `summarise`; those with less than two prompts are left out.
   Raises:
-    ValueError: if the two were not asked for the same.
+    ValueError: if the captions differ.
   """
   if first.requests != second.requests:
     raise ValueError("Must have scores of the same captions in the same order, we instead got others")

@@ -1,7 +1,7 @@
-"""The packed sprites, and tiles: every look at every size on every background.
+"""The packed sprites, and the tiles of every look, size and background.
 
 The files in ``jaxspec/evaluation/scenes/sprites/`` are written by ``experiments/data/pack_sprites.py``. Tiles are composited
-once and rounded once; the painter copies them and the reader compares with them, so both see the same pixels.
+once and rounded once; the painter copies them and the reader compares with them, so that both use the same pixels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load_tiles() -> dict[str, np.ndarray]:
   """Tiles ``[L, G, S, S, 3]`` uint8 by size: looks as in ``LOOKS``, backgrounds as in ``BACKGROUNDS``; read-only.
 
   Raises:
-    ValueError: a file is missing or damaged.
+    ValueError: if a file is missing or damaged.
   """
   atlas = _read_atlas(DEFAULT_PATH)
   backgrounds = np.array(list(BACKGROUNDS.values()), np.float64)

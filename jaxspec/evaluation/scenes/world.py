@@ -1,13 +1,13 @@
-"""The world of scenes: what can be in an image, and where.
+"""The world of scenes: possible objects, backgrounds and positions.
 
-A scene is a flat background with one to four objects. An image has 96 x 96 pixels, which is a grid of 12 x 12 cells of 8
-pixels; a tokenizer of factor 8 has one token per cell. Objects lie on whole cells, so that an object always falls on the
-token grid alike, and at least one cell of background is between two of them.
+A scene is a flat background with one to four objects. An image has 96 x 96 pixels, a grid of 12 x 12 cells of 8 pixels; a
+tokenizer of factor 8 has one token per cell. Objects are aligned to cells, and so to the token grid, and at least one cell
+of background is between two of them.
 
 Objects are *sprites* (drawn in three styles) or *glyphs* (plain shapes in seven colours). Each is large (4 x 4 cells) or
 small (3 x 3 cells). A noun and its style or colour are a *look*.
 
-Some nouns and colours cannot be seen well on some backgrounds (`clashes`). No scene has such a pair.
+Some nouns and colours are hardly visible on some backgrounds (`clashes`). No scene has such a pair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GRID = IMAGE_SIZE // CELL  # cells
 GAP = 1  # cells of background between objects
 MOST_OBJECTS = 4
 
-# Drawing styles, and the nouns that have them. All sprites have all three: each shows the same thing from the same side.
+# Drawing styles of sprites. Every sprite noun has all three, drawn from the same side.
 STYLES = ("noto", "twemoji", "fluent")
 PLAIN = "plain"  # the one style of glyphs
 SPRITES: dict[str, tuple[str, ...]] = {
@@ -78,8 +78,8 @@ COLOURS: dict[str, tuple[int, int, int]] = {
   "black": (30, 30, 34),
 }
 
-# Backgrounds that swallow a sprite: in one of its styles less than 55 % of its pixels are 50 or more away in RGB. Sun and
-# key are listed because their yellow on yellow passes that test but not the eye.
+# Backgrounds on which a sprite is hardly visible: in one of its styles less than 55 % of its pixels are 50 or more away in
+# RGB. Sun and key are listed although they pass that test: the eye does not separate yellow from yellow.
 CLASHES: dict[str, tuple[str, ...]] = {
   "cat": ("yellow",),
   "panda": ("white",),
@@ -97,7 +97,7 @@ CLASHES: dict[str, tuple[str, ...]] = {
 
 
 class Look(NamedTuple):
-  """What an object looks like at either size; ``colour`` is None for sprites."""
+  """Appearance of an object, apart from its size; ``colour`` is None for sprites."""
 
   noun: str
   style: str
@@ -122,7 +122,7 @@ class Object:
     size: a name in ``SIZES``.
     row, column: cell of the upper left corner, from 0.
   Raises:
-    ValueError: if there is no such object, or it does not fit on the grid.
+    ValueError: if there is no such object, or it exceeds the grid.
   """
 
   noun: str
@@ -163,9 +163,9 @@ class Scene:
 
   Attributes:
     background: a name in ``BACKGROUNDS``.
-    objects: one to four, apart from each other by a cell or more.
+    objects: one to four, with a cell or more between any two.
   Raises:
-    ValueError: if the painter cannot paint it.
+    ValueError: if the scene is not legal.
   """
 
   background: str
@@ -185,7 +185,7 @@ class Scene:
 
 
 def clashes(noun: str, colour: str | None, background: str) -> bool:
-  """Whether a noun (of a colour, for glyphs) cannot be seen well on a background."""
+  """Whether a noun (of a colour, for glyphs) is hardly visible on a background."""
   return background in CLASHES.get(noun, ()) or colour == background
 
 

@@ -1,10 +1,10 @@
-r"""Cleans captions as those were cleaned that LlamaGen's released text networks learned from.
+r"""Cleans captions as in the training data of LlamaGen's released text networks.
 
 The rules are those of DeepFloyd IF and PixArt. They are a list of substitutions whose order matters, and a caption runs
-through the list twice. Of an ordinary prompt they change capital letters, brackets and runs of punctuation only.
+through the list twice. In an ordinary prompt they change only capital letters, brackets and runs of punctuation.
 
-One step repairs text of the wrong encoding with the package ``ftfy``. It changes nothing in plain ASCII, so the package is
-only needed for captions that hold other characters at that step.
+One step repairs text of the wrong encoding with the package ``ftfy``. It leaves plain ASCII unchanged, so the package is
+only needed for captions with other characters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 
 from jaxspec.io.text.plain_text import plain_text
 
-# Of text of these characters alone ftfy changes the ends of lines only; there is no "&" any more where it is asked.
+# In text with only these characters ftfy changes only line ends; at that step there is no "&" left.
 _PLAIN = frozenset(string.printable) - frozenset("\x0b\x0c&")
 
 _DOMAINS = "com|co|ru|net|org|edu|gov|it"
@@ -46,13 +46,13 @@ _SIGNS = _table(
   ("[‘’]", "'"),
   ("&quot;?", ""),
   ("&amp", ""),
-  (r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}", " "),  # addresses of machines
+  (r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}", " "),  # IP addresses
   (r"\d:\d\d\s+$", ""),  # times at the end
   (r"\\n", " "),
   (r"#\d{1,3}\b", ""),
   (r"#\d{5,}\b", ""),
   (r"\b\d{6,}\b", ""),
-  (rf"\S+\.(?:{_SUFFIXES})", ""),  # names of files
+  (rf"\S+\.(?:{_SUFFIXES})", ""),  # file names
   (r"[\"']{2,}", '"'),
   (r"\.{2,}", " "),
   (r"[#®•©™&@·º½¾¿¡§~()\[\]{}|\\/*]+", " "),
@@ -60,7 +60,7 @@ _SIGNS = _table(
 )
 
 _JOINTS = re.compile("[-_]")
-_MAX_JOINTS = 3  # more of them, and they stand for blanks
+_MAX_JOINTS = 3  # with more, hyphens and underscores are spaces
 
 _WORDS = _table(
   (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""),
@@ -84,7 +84,7 @@ _WORDS = _table(
 
 
 def clean_caption(text: str) -> str:
-  """A caption as the released networks know captions; it may be empty.
+  """A caption in the form of the released networks' training data; it may be empty.
 
   Raises:
     ValueError: if ftfy is needed and missing.
@@ -108,7 +108,7 @@ def _substitute(table: tuple[tuple[re.Pattern, str], ...], text: str) -> str:
 
 
 def _repair(text: str) -> str:
-  """Text of the wrong encoding, of full width, or with ligatures, as it was meant."""
+  """Repairs text of the wrong encoding, of full width, or with ligatures."""
   if not (strange := sorted(set(text) - _PLAIN)):
     return text.replace("\r\n", "\n").replace("\r", "\n")
   try:

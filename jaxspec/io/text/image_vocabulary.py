@@ -1,7 +1,7 @@
 """Vocabularies of Chameleon networks: image codes and the tokens around them, found by their names.
 
-Code 1023 is called ``IMGIMGBACDZ``: the letters A to J stand for digits. What else an image needs has a fixed name, reserved
-ones are called after a number.
+Code 1023 is called ``IMGIMGBACDZ``: A to J encode digits. Other tokens of images have fixed names; reserved ones have a
+number in their name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OF_ROWS = {"end_row": "<reserved08799>", "first_size": "<reserved08800>"}
 
 
 def from_json(content: bytes, where: str | os.PathLike) -> Tokenizer:
-  """The tokenizer in the content of a file, without padding and truncation of its own.
+  """The tokenizer in the content of a file, without padding and truncation.
 
   Raises:
     ValueError: one line naming the file, if it holds none.
@@ -44,7 +44,7 @@ def read_ids(tokenizer: Tokenizer, where: str | os.PathLike) -> dict[str, int]:
   """Fields of `jaxspec.models.chameleon.chameleon.ChameleonConfig` that a vocabulary determines.
 
   Args:
-    where: what messages call it.
+    where: its name in messages.
   Raises:
     ValueError: if a name is missing, or codes do not follow each other.
   """

@@ -20,7 +20,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
-  """Reads the tokenizer of a checkpoint folder; its own padding and truncation are switched off.
+  """Reads the tokenizer of a checkpoint folder, without padding and truncation.
 
   Raises:
     ValueError: one line naming the file, if it is missing or is no tokenizer.
@@ -52,7 +52,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def pad_left(rows: Sequence[Sequence[int]]) -> Prompt:
-  """Rows of ids as one `Prompt` with numpy leaves, as wide as the longest padded (`padded_length`)."""
+  """Rows of ids as one `Prompt` with numpy leaves, of the longest row's `padded_length`."""
   width = padded_length(max(len(row) for row in rows))
   tokens, mask = np.zeros((len(rows), width), np.int32), np.zeros((len(rows), width), bool)
   for position, row in enumerate(rows):

@@ -1,6 +1,6 @@
-"""The text of a piece of HTML: tags and comments left out, character references resolved.
+"""The text of HTML, without tags and comments and with character references resolved.
 
-It gives the text that Beautiful Soup (``html.parser``) gives, by which the captions of released networks were cleaned.
+The result equals that of Beautiful Soup (``html.parser``), which cleaned the captions of released networks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from html.entities import html5
 from html.parser import HTMLParser
 
-# Content of these is no text of the page.
+# Tags whose content is not text.
 _HIDDEN = frozenset({"script", "style", "template", "rt", "rp"})
-# Tags that nothing closes.
+# Tags without an end tag.
 _EMPTY = frozenset(
   "area base basefont bgsound br col command embed frame hr image img input isindex keygen link menuitem meta nextid param "
   "source spacer track wbr".split()
@@ -29,7 +29,7 @@ class _Text(HTMLParser):
     self._open: list[str] = []  # tags around the current place
 
   def end_piece(self) -> None:
-    """Closes a stretch of text between two tags; one of blanks alone becomes a single blank."""
+    """Ends a piece of text between two tags; a blank piece becomes a single space."""
     piece, self._piece = self._piece, ""
     if piece and not set(piece) - _SPACES:
       piece = "\n" if "\n" in piece else " "
@@ -75,12 +75,12 @@ class _Text(HTMLParser):
 
 
 def plain_text(text: str) -> str:
-  """The text that a browser would show of ``text``; what is no HTML stays as it is."""
+  """The text that a browser would show; text without HTML is unchanged."""
   parser = _Text()
   try:
     parser.feed(text)
     parser.close()
-  except AssertionError:  # the parser of the standard library refuses some declarations
+  except AssertionError:  # the parser of the standard library rejects some declarations
     return text
   parser.end_piece()
   return "".join(parser.pieces)

@@ -1,4 +1,4 @@
-"""The tokenizers of T5: 32,000 pieces of text, of the user's own folder, and captions as ids of a fixed length.
+"""Tokenizers of T5 (32,000 pieces), read from the user's folder, and captions as ids of a fixed length.
 
 A folder of the hub has ``tokenizer.json``, ``spiece.model``, or both. The first is read by the ``tokenizers`` library. The
 second needs the package ``sentencepiece`` and gives the same ids.
@@ -27,7 +27,7 @@ class T5Tokenizer(NamedTuple):
 
   Attributes:
     encode: texts -> ids of each, without the end token.
-    size: ids that there are.
+    size: number of ids.
   """
 
   encode: Callable[[Sequence[str]], list[list[int]]]
@@ -51,10 +51,10 @@ def load_t5_tokenizer(folder: str | os.PathLike) -> T5Tokenizer:
 
 
 def encode(tokenizer: T5Tokenizer, texts: Sequence[str], max_tokens: int) -> EncodedText:
-  """Ids ``[B, T]`` int32 of texts, an end token behind each, padding last; mask ``[B, T]`` bool, the end token included.
+  """Ids ``[B, T]`` int32 of texts, each with an end token, padding last; mask ``[B, T]`` bool, the end token included.
 
   Args:
-    max_tokens: T; of a longer text the first T - 1 pieces are kept, and ``num_dropped`` says how many are not.
+    max_tokens: T; a longer text is truncated to T - 1 pieces, and ``num_dropped`` counts the others.
   """
   ids = np.full((len(texts), max_tokens), PAD_ID, np.int32)
   mask = np.zeros((len(texts), max_tokens), bool)

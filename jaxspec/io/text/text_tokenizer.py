@@ -29,7 +29,7 @@ class EncodedText(NamedTuple):
   Attributes:
     ids: ``[B, T]`` int32, padding first (of T5: last).
     mask: ``[B, T]`` bool, False at padding.
-    num_dropped: ``[B]`` int32, tokens cut off the end of prompts that were too long.
+    num_dropped: ``[B]`` int32, number of tokens truncated from the end of long prompts.
   """
 
   ids: np.ndarray
@@ -84,7 +84,7 @@ def load_text_tokenizer(json_path: str | Path) -> Tokenizer:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOKENS) -> EncodedText:
-  """Encodes prompts to a fixed length, padding first. Prompts that are too long are cut at their end.
+  """Encodes prompts to a fixed length, padding first. Longer prompts are truncated at their end.
 
   Args:
     tokenizer: of ``learn_text_tokenizer`` or ``load_text_tokenizer``.

@@ -1,7 +1,7 @@
 """English text from the glosses of WordNet: one line per sense, ``words: definition; "example"``.
 
-The data files are those of WordNet 3.1 (Princeton University; free use, but the notice must stay). A line holds the number
-of words of the sense as two hexadecimal digits, the words, and after a bar the gloss (WordNet's wndb(5WN)).
+The data files are those of WordNet 3.1 (Princeton University; free use with the notice). A line holds the number of words of
+the sense as two hexadecimal digits, the words, and after a bar the gloss (WordNet's wndb(5WN)).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FILES = ("data.noun", "data.verb", "data.adj", "data.adv")
-_MARKERS = ("(a)", "(p)", "(ip)")  # where an adjective may stand
+_MARKERS = ("(a)", "(p)", "(ip)")  # possible positions of an adjective
 
 
 def read_lines(folder: str | Path) -> list[str]:
@@ -47,6 +47,6 @@ def _plain(word: str) -> str:
 
 
 def is_held_out(line: str) -> bool:
-  """Whether a line is for evaluation. One line in twenty is, chosen by a hash of its first word."""
+  """Whether a line is for evaluation: one line in twenty, chosen by a hash of its first word."""
   word = line.split(":")[0].split(",")[0].lower()
   return int.from_bytes(hashlib.sha256(f"split:{word}".encode()).digest()[:8], "big") % 20 == 0
