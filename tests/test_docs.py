@@ -37,7 +37,7 @@ def test_examples_of_the_page_on_adding_things():
   fns = llamagen_fns(TARGET)
   weights = random_params(fns, 0)
   scope = {"jaxspec": jaxspec, "target_fns": fns, "__name__": "adding"}
-  rule, audited_rule, drafter, method, chain, checks = _blocks("docs/adding.md")
+  rule, audited_rule, drafter, method, chain, family, _, checks = _blocks("docs/adding.md")  # _: see test_plugins.py
   for block in (rule, audited_rule, drafter):
     exec(block, scope)
   params, condition = jaxspec.SpecParams((), side(weights)), labels(2)
@@ -55,6 +55,12 @@ def test_examples_of_the_page_on_adding_things():
   assert out.counters.drafted.all() and not out.counters.draft_calls.any()
   with jax.numpy_rank_promotion("raise"):
     exec(checks, scope)
+  exec(family, scope)
+  config = scope["StripesConfig"]()
+  network = jaxspec.Network(scope["stripes_fns"](config), {"table": 40.0 * np.eye(3)[[1, 2, 0]]}, config)
+  pipe_family = scope["StripesFamily"](network)
+  assert pipe_family.space.num_tokens == 6 and pipe_family.encode([2]).captions == ["class 2"]
+  assert pipe_family.decode(np.array([[0, 1, 2]])).tolist() == [[[[0] * 3, [127] * 3, [255] * 3]]]
 
 
 @pytest.mark.slow
