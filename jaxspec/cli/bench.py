@@ -74,8 +74,8 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   draft, method = chain_bench.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]
   methods = methods or [pipeline.method(method, draft=draft)]
+  sampling = pipeline.sampling()
   # What does not fit shows before anything is measured. No end token ends a row: both sides draw equally many tokens.
-  kwargs = dict(sampling=pipeline.sampling(), seed=options["seed"], ends=False)
-  jobs = [pipeline.job(encoded, method=made, **kwargs) for made in methods]
-  batches = options["batches"] or BATCHES
+  job = lambda method: pipeline.job(encoded, method=method, sampling=sampling, seed=options["seed"], ends=False)
+  jobs, batches = [job(made) for made in methods], options["batches"] or BATCHES
   return chain_bench.report(jobs, jobs[0].but(Plain()), batches, options["repeats"], progress=working)

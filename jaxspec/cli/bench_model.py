@@ -176,8 +176,10 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # refuses by shapes, before there are weights
   enable()
   _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
-  rows_and_steps = dict(batches=asked.batches, lock_step=options["lock_step"], repeats=options["repeats"])
-  return imposed_report(random, method, sampling, asked.acceptances, **rows_and_steps, progress=working)
+  return imposed_report(
+    random, method, sampling, asked.acceptances, batches=asked.batches, lock_step=options["lock_step"],
+    repeats=options["repeats"], progress=working,
+  )  # fmt: skip
 
 
 def _fields(chosen: Any, cls: Any) -> dict[str, Any]:
