@@ -67,10 +67,10 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   from jaxspec.methods import Plain
   from jaxspec.run import chain_bench
 
-  networks, asked = sources_of(options), prompts.read(options)
-  default = None if asked is None else asked.checkpoint(None)
+  networks, request = sources_of(options), prompts.read(options)
+  default = None if request is None else request.checkpoint(None)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  encoded = prompts.encode(pipeline, asked or prompts.examples(pipeline.family, chain_bench.NUM_PROMPTS))
+  encoded = prompts.encode(pipeline, request or prompts.examples(pipeline.family, chain_bench.NUM_PROMPTS))
   draft, method = chain_bench.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]
   methods = methods or [pipeline.method(method, draft=draft)]

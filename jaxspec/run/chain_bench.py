@@ -17,10 +17,10 @@ from jaxspec.core.types import PyTree
 from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
-from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.batches import split
 from jaxspec.run.job import Job, draft_name
 from jaxspec.run.loaded_networks import LoadedNetworks
+from jaxspec.run.plain_comparison import Decode, compare_with_plain
 from jaxspec.run.progress import SILENT, Progress
 from jaxspec.run.run import run
 from jaxspec.sampling import SamplingConfig
@@ -157,7 +157,7 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
   }
   condition = rows_of(job.condition, rows)
   with job.pipeline.context():
-    found = against_plain(
+    found = compare_with_plain(
       fast_decode,
       plain_decode,
       parts=job.decoder.parts,
