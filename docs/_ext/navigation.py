@@ -115,6 +115,11 @@ GROUPS = {
     "The distribution that a rule gives a token, against the target's.",
     "audited TokenAudit rules.exact_distribution.exact_distribution rules.exact_distribution.PositionDistribution",
   ),
+  "families": (
+    "Families",
+    "Families of networks by name, and a family of your own.",
+    "jaxspec.families",
+  ),
   "testing": (
     "Testing",
     "Checks for methods of your own.",

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def bench_model(**options: Any) -> None:
     write_whole(out, lambda path: path.write_text(as_json(report), encoding="utf-8"))
 
 
-class _Asked(NamedTuple):
+class _Setup(NamedTuple):
   """Options that passed every check that needs no weights."""
 
   model: Model
@@ -78,7 +79,7 @@ class _Asked(NamedTuple):
   acceptances: dict[str, float | RecordedAcceptance]  # as they were written
 
 
-def _asked(options: dict[str, Any]) -> _Asked:
+def _setup(options: dict[str, Any]) -> _Setup:
   """The options, checked; options that nobody reads are named in warnings.
 
   Raises:
@@ -89,11 +90,11 @@ def _asked(options: dict[str, Any]) -> _Asked:
   from jaxspec.methods import DISCRETE, get_method
   from jaxspec.planning import find_model, sampling_of
   from jaxspec.run.batches import check_batch
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
   from jaxspec.sampling import SamplingConfig
 
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   if options["model"] is None:
     raise UserError("Must have --model; jaxspec plan --list shows the models")
   batches = options["batches"] or BATCHES
@@ -104,8 +105,8 @@ def _asked(options: dict[str, Any]) -> _Asked:
     check_writable(options["out"], suffix=".json")
   model = find_model(options["model"])
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
-  cls = get_method(chosen.method or "speculative")
-  if not cls.fits(DISCRETE) or not (method := cls(**_fields(chosen, cls))).longest_path():
+  cls = get_method(decoding.method or "speculative")
+  if not cls.fits(DISCRETE) or not (method := cls(**_fields(decoding, cls))).longest_path():
     raise UserError(f"Must have a method that drafts discrete tokens, we instead got {cls.name}")
   method.check_length(model.num_tokens)
   for found in acceptances.values():
@@ -117,14 +118,14 @@ def _asked(options: dict[str, Any]) -> _Asked:
       raise UserError("Must have either --draft or --draft-layers, we instead got both")
     draft = _first_layers(model, layers)
   sampling = sampling_of(model)
-  sampling = dataclasses.replace(sampling, **chosen.for_sampling(type(sampling)))
-  warnings = chosen.unread(cls, type(sampling))
+  sampling = dataclasses.replace(sampling, **decoding.for_sampling(type(sampling)))
+  warnings = decoding.unread(cls, type(sampling))
   if draft is not None and cls.draft_family is None and options["draft_layers"] is not None:
     warnings.append(f"Not read by --method {cls.name}: --draft-layers")
   warn(*warnings)
   if not isinstance(sampling, SamplingConfig):
     raise UserError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
-  return _Asked(model, draft, method, sampling, batches, acceptances)
+  return _Setup(model, draft, method, sampling, batches, acceptances)
 
 
 def _acceptance(text: str) -> float | RecordedAcceptance:
@@ -164,60 +165,24 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   Raises:
     ValueError: in one line, before anything is measured.
   """
-  import os
-
-  import jax
-
   from jaxspec.cli.compilation_cache import enable
-  from jaxspec.core.options import values_of
-  from jaxspec.planning.imposed_bench import ImposedBench
+  from jaxspec.planning.imposed_bench import imposed_report
   from jaxspec.planning.parts import needs_of
   from jaxspec.planning.random_weights import RandomModel
-  from jaxspec.planning.this_machine import this_machine
 
-  asked, dtype = _asked(options), options["dtype"]
-  model, method, sampling = asked.model, asked.method, asked.sampling
-  random = RandomModel(model, dtype, asked.draft)
-  needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # refuses by shapes, before there are weights
+  setup, dtype = _setup(options), options["dtype"]
+  model, method, sampling = setup.model, setup.method, setup.sampling
+  random = RandomModel(model, dtype, setup.draft)
+  needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # refuses by shapes, before there are weights
   enable()
   _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
-  here = this_machine(dtype)
-  report = {
-    "model": model.name,
-    "parameters": model.sized(dtype).num_parameters,
-    "draft": None if (drafting := random.draft(method)) is None else drafting.name,
-    "num_tokens": model.num_tokens,
-    "method": {"name": method.name, "options": values_of(method)},
-    "sampling": values_of(sampling),
-    "dtype": dtype,
-    "repeats": options["repeats"],
-    "device": jax.devices()[0].device_kind,
-    "cpus": os.cpu_count(),
-    "jax": jax.__version__,
-    "bytes_per_s": here.device.bandwidth,
-    "operations_per_s": here.device.peak(dtype),
-    "plain": {},
-    "cells": [],
-  }
-  total, done = len(asked.batches) * (1 + len(asked.acceptances)), 0
-  working("Measuring")
-  for rows in asked.batches:
-    bench = ImposedBench(random, rows, sampling, options["repeats"], here)
-    working.step(done, total, "measurement", f"Batch {rows}, plain")
-    report["plain"][rows] = bench.plain()
-    done += 1
-    for text, acceptance in asked.acceptances.items():
-      working.step(done, total, "measurement", f"Batch {rows}, {method.name} at {text}")
-      found = bench.figures(method, acceptance, lock_step=options["lock_step"] and rows > 1)
-      said = acceptance
-      if not isinstance(acceptance, float | int):
-        said = {"file": Path(text).name, "mean": acceptance.acceptance, "source": acceptance.source}
-      report["cells"].append({"batch": rows, "acceptance": said} | found)
-      done += 1
-  return report
+  return imposed_report(
+    random, method, sampling, setup.acceptances, batches=setup.batches, lock_step=options["lock_step"],
+    repeats=options["repeats"], progress=working,
+  )  # fmt: skip
 
 
-def _fields(chosen: Any, cls: Any) -> dict[str, Any]:
-  fields = chosen.for_method(cls)
+def _fields(decoding: Any, cls: Any) -> dict[str, Any]:
+  fields = decoding.for_method(cls)
   fields.pop("draft", None)  # a network of the plan, not a name of a bundle
   return fields

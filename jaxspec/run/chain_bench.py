@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import os
+import platform
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,15 +12,17 @@ import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.core.network import Network
+from jaxspec.core.options import values_of
 from jaxspec.core.types import PyTree
 from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
-from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.batches import split
-from jaxspec.run.job import Job
-from jaxspec.run.pipeline import Pipeline
-from jaxspec.run.run import prepare
+from jaxspec.run.job import Job, draft_name
+from jaxspec.run.loaded_networks import LoadedNetworks
+from jaxspec.run.plain_comparison import Decode, compare_with_plain
+from jaxspec.run.progress import SILENT, Progress
+from jaxspec.run.run import run
 from jaxspec.sampling import SamplingConfig
 
 NUM_PROMPTS = 4  # by default
@@ -28,7 +31,7 @@ _INNER = 32
 _BLOCKS = (1, 2, 4, 8, 16)
 
 
-def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
+def chain_of(pipeline: LoadedNetworks, draft: str | None) -> tuple[str, str]:
   """A draft of the pipeline, and the exact chain method for its family.
 
   Args:
@@ -38,7 +41,7 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   """
   if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of discrete tokens to bench chains of, {pipeline.name} draws {pipeline.family.space.noun}: "
+      f"Must have networks of discrete tokens to bench, {pipeline.name} draws {pipeline.family.space.noun}: "
       "jaxspec generate --compare measures them"
     )
   families = {}
@@ -62,18 +65,55 @@ def rows_of(condition: PyTree, num: int) -> PyTree:
 
 
 def _decode_of(job: Job, rows: int) -> Decode:
-  """The decode of a batch, compiled at the first call."""
+  """The decode of a batch as a function of its key: every turn of a measurement draws other tokens."""
   condition, row = rows_of(job.condition, rows), np.arange(rows)
-  batches_of = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
-  prepared = functools.cache(lambda: prepare(job, batches_of(jax.random.key(0))))
-  return lambda key: prepared()(batches_of(key).key_data[0], condition)
+  batch = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
+  return lambda key: run(job, batch(key)).by_batch[0]
 
 
-def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, Any]:
+def report(
+  jobs: Sequence[Job], plain: Job, batches: Sequence[int], repeats: int, *, progress: Progress = SILENT
+) -> dict[str, Any]:
+  """Passes over several tokens, and every job against plain decoding at every batch size; JSON.
+
+  Args:
+    jobs: of one method that samples chains, with several draft lengths.
+    plain: of the same prompts.
+    batches: rows decoded together.
+    repeats: counted turns.
+  """
+  job, pipeline = jobs[0], jobs[0].pipeline
+  cells = [(rows, one) for rows in batches for one in jobs]
+  progress("Measuring")
+  progress.step(0, len(cells) + 1, "measurement", "Passes over several tokens")
+  with pipeline.context():
+    passes = scoring(pipeline, job.condition, repeats)
+  decodes = []
+  for done, (rows, one) in enumerate(cells, 1):
+    progress.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {one.method.options()['gamma']}")
+    decodes.append(decoding(one, plain, rows, repeats))
+  return {
+    "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
+    "device": jax.devices()[0].device_kind,
+    "versions": {"jax": jax.__version__, "python": platform.python_version()},
+    "dtype": pipeline.dtype,
+    "matmul_precision": pipeline.matmul_precision,
+    "draft": draft_name(job.method),
+    "method": job.method.name,
+    "seed": job.seed,
+    "prompts": job.captions,
+    "repeats": repeats,
+    "settings": values_of(job.sampling),
+    "scoring": passes,
+    "decoding": decodes,
+  }
+
+
+def scoring(pipeline: LoadedNetworks, condition: PyTree, repeats: int) -> dict[str, Any]:
   """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
-  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of ids only
+  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of discrete tokens only
   length = pipeline.family.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:
@@ -81,13 +121,13 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
     table = {}
     for block in blocks:
       kwargs = dict(block=block, repeats=_INNER, max_len=length)
-      run = jax.jit(lambda params, condition, kwargs=kwargs: measure.score_block(fns, params, condition, **kwargs))
-      table[block] = lambda run=run: run(side.model, condition)
+      score = jax.jit(lambda params, condition, kwargs=kwargs: measure.score_block(fns, params, condition, **kwargs))
+      table[block] = lambda score=score: score(side.model, condition)
     return table
 
   target = calls(pipeline.target, _BLOCKS)
   seconds = measure.alternate({str(k): call for k, call in target.items()}, repeats)
-  result = {
+  result: dict[str, dict[str, Any]] = {
     "target_ms": {k: 1e3 * measure.Timing.of(v).median / _INNER for k, v in seconds.items()},
     "target_ratio": {k: measure.pairwise_ratio(v, seconds["1"])._asdict() for k, v in seconds.items()},
     "draft_ratio": {},
@@ -117,7 +157,7 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
   }
   condition = rows_of(job.condition, rows)
   with job.pipeline.context():
-    found = against_plain(
+    found = compare_with_plain(
       fast_decode,
       plain_decode,
       parts=job.decoder.parts,

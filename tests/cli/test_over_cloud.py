@@ -134,7 +134,7 @@ def test_options_that_do_not_go_together(fails):
   assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
   assert "Cannot read nowhere" in fails(*cloud, "--ca", "nowhere")
   assert "both --cert and --key, we instead got --cert alone" in fails(*cloud, "--cert", "nowhere")
-  assert "no server answers at 127.0.0.1:1" in fails(*cloud)
+  assert "no server replies at 127.0.0.1:1" in fails(*cloud)
   assert "grpcs://HOST:PORT" in fails("generate", "--text", "on", "--cloud", "127.0.0.1:1")
   assert "grpcs:// to send prompts" in fails("generate", "--text", "on", "--cloud", "grpc://example.org:1")
 
@@ -179,12 +179,12 @@ def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeyp
   """Another edge takes the only stream of a token before the second row: that is no lack of memory here."""
   held, whole = [], GrpcCloud.open
 
-  def late(self, opening, *args, **kwargs):
-    if opening.stream not in held:
-      held.append(opening.stream)
+  def late(self, handshake, *args, **kwargs):
+    if handshake.stream not in held:
+      held.append(handshake.stream)
       if len(held) == 2:
-        whole(self, opening._replace(stream=bytes(16)), timeout_s=10)
-    return whole(self, opening, *args, **kwargs)
+        whole(self, handshake._replace(stream=bytes(16)), timeout_s=10)
+    return whole(self, handshake, *args, **kwargs)
 
   monkeypatch.setattr(GrpcCloud, "open", late)
   secret = ("--token-file", networks[0].parent / "of-one-stream", "--give-up", 2)
@@ -212,7 +212,7 @@ def test_a_lost_stream_is_one_line(run, over, monkeypatch):
   assert rows_of(document, "ar") == rows_of(wanted, "ar")
   (line,) = outcome.stderr.splitlines()
   assert (
-    line.startswith("Warning: The server lost a stream 2 times") and document["methods"]["ar"]["messages"]["resumes"] == 2
+    line.startswith("Warning: The server lost the stream 2 times") and document["methods"]["ar"]["messages"]["resumes"] == 2
   )
   assert document["warnings"] == [line.removeprefix("Warning: ")] and not wanted["warnings"]
 
@@ -311,7 +311,7 @@ def test_a_server_that_is_killed_is_one_line(run, networks, monkeypatch):
   found = decoded(outcome)
   assert rows_of(found, "sqs") == rows_of(wanted, "sqs") and server.starts >= 2
   (line,) = outcome.stderr.splitlines()
-  assert "lost a stream once" in line
+  assert "lost the stream once" in line
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_every_method_has_a_case():
   assert {case.method.name for case in CASES.values()} == set(METHODS)
   # Every drafter reads a prefix somewhere.
   prefixed = {case.method.name for case in CASES.values() if case.target_prefix >= 2}
-  assert prefixed == {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
+  assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
 @pytest.mark.parametrize("name", CASES)
