@@ -14,8 +14,9 @@ import pytest
 
 import jaxspec
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
-from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.method_codecs import codec_of
 from tests.cli import fake_language
 from tests.helpers import TARGET, labels, random_params, side, tiny_pair
 
@@ -24,7 +25,7 @@ SMALL = dataclasses.replace(TARGET, num_layers=1)
 _SERVE_AND_DECODE = """
 with jaxspec.serve("checkpoints/wordnet/target", listen="127.0.0.1:0", max_streams=4, max_rows=2, widths=(24,)) as server:
   cloud = jaxspec.connect(server.address, token=server.token)
-  out, traffic = decode_over_cloud(params.draft, key, prompt, drafter=drafter, wire=wire, max_len=24, cloud=cloud)
+  out, traffic = decode_over_cloud(Edge(params.draft, drafter, codec, max_len=24), key, prompt, cloud)
 """
 
 
@@ -95,7 +96,7 @@ def test_the_shortest_decode_over_a_server():
   method = pipe.method("sqs")
   parts, prompt, key = pipe.decoder(method).parts, pipe.encode(["a large river: "]).condition, jax.random.key(0)
   scope = dict(jaxspec=jaxspec, params=parts.params, key=key, prompt=prompt, drafter=parts.drafter)
-  scope |= dict(wire=wire_of(method, pipe.family.space.vocab_size), decode_over_cloud=decode_over_cloud)
+  scope |= dict(codec=codec_of(method, pipe.family.space.vocab_size), decode_over_cloud=decode_over_cloud, Edge=Edge)
   with pipe.context():
     exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
   wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=24)

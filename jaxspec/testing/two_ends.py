@@ -19,7 +19,7 @@ from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, HostArray, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.round_codec import Wire
+from jaxspec.serving.wire.round_codec import RoundCodec
 from jaxspec.serving.wire.two_phase import judge_round
 from jaxspec.testing.by_frames import first_over, round_over
 from jaxspec.testing.compare import differs, on_host, require, short
@@ -77,7 +77,7 @@ class _Steps(NamedTuple):
   draft_round: Callable
   read_round: Callable
   verify_round: Callable
-  judge_round: Callable  # of wires that may request distributions
+  judge_round: Callable  # of codecs that may request distributions
   commit_reply: Callable
 
 
@@ -120,7 +120,7 @@ class TwoEnds:
     condition: PyTree,
     end_tokens: EndTokens,
     tokens: HostArray | None = None,
-    wire: Wire | None = None,
+    codec: RoundCodec | None = None,
   ) -> tuple[_Replayed, TargetSide, DraftSide]:
     """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are the given ones."""
     parts, end = self._parts, loop.end_array(end_tokens)
@@ -131,22 +131,22 @@ class TwoEnds:
       tokens = np.zeros((1, self._max_len, *self._first.shape[1:]), self._first.dtype)
     params = _Replayed(parts.params.target, jnp.asarray(tokens), jnp.int32(known))
     target, prefill = self._start_target(params, keys, condition, end_token=end)
-    if wire is not None:
-      prefill = first_over(wire, prefill)
+    if codec is not None:
+      prefill = first_over(codec, prefill)
     keys = jax.random.clone(keys)
     side = self._start_draft(parts.params.draft, keys, condition, prefill, end_token=end, target_prefix=prefix)
     return params, target, side
 
   def decode(
-    self, keys: Key, condition: PyTree, end_tokens: EndTokens, wire: Wire | None = None
+    self, keys: Key, condition: PyTree, end_tokens: EndTokens, codec: RoundCodec | None = None
   ) -> tuple[DecodeResult, list[_Exchange]]:
     """Decodes one row; returns the result and its exchanges.
 
     Args:
-      wire: codec of drafts and replies; None exchanges them without encoding.
+      codec: codec of drafts and replies; None exchanges them without encoding.
     """
     parts, exchanges = self._parts, []
-    params, target, side = self._start(keys, condition, end_tokens, wire=wire)
+    params, target, side = self._start(keys, condition, end_tokens, codec=codec)
     agreement = Agreement(self._max_len, loop.end_tuple(end_tokens))
     alone, calls = loop.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
@@ -158,9 +158,9 @@ class TwoEnds:
         require_draft(draft, steps.drafter, before)
       calls += self._drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
       asks = bool(drafts.needs_verify(draft)[0])
-      if asks and wire is not None:
-        judge = steps.judge_round if wire.may_request else steps.verify_round
-        target, verdict = round_over(wire, agreement, judge, params, target, draft, before)
+      if asks and codec is not None:
+        judge = steps.judge_round if codec.may_request else steps.verify_round
+        target, verdict = round_over(codec, agreement, judge, params, target, draft, before)
       elif asks:
         target, verdict = steps.verify_round(params, target, draft)
       else:
@@ -169,7 +169,7 @@ class TwoEnds:
       if round_ >= alone:
         exchanges.append(_Exchange(int(before.length[0]), round_, draft, verdict if asks else None))
       side = steps.commit_reply(parts.params.draft, waiting, verdict)
-      if wire is not None:
+      if codec is not None:
         continue  # frames update the target side's cursor
       if self._drafter.may_accept_locally:  # and so do drafts
         target = dataclasses.replace(target, cursor=side.cursor)

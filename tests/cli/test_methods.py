@@ -13,7 +13,7 @@ from jaxspec.cli.main import main
 from jaxspec.core import options
 from jaxspec.core.token_kinds import KINDS
 from jaxspec.methods import METHODS
-from jaxspec.run.chosen import declarations, flag
+from jaxspec.run.decode_options import declarations, flag
 from jaxspec.sampling import SAMPLING_TYPES
 
 TOY = '''

@@ -17,7 +17,7 @@ import click
 from jaxspec.io import converters
 from jaxspec.methods import Plain
 from jaxspec.serving.wire import method_codecs
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 
 
 @click.command()
@@ -27,7 +27,7 @@ def stripes():
 
 
 converters.register("stripes", "more_decoding.plugin:stripes", "Stripes of other libraries.")
-method_codecs.register(Repeat, lambda method, vocab, feature_width: PlainWire(vocab))
+method_codecs.register(Repeat, lambda method, vocab, feature_width: PlainCodec(vocab))
 """
 CHECKS = '''
 import json
@@ -44,7 +44,7 @@ from jaxspec.cli.main import main
 from jaxspec.io import checkpoints
 from jaxspec.models import registry
 from jaxspec.serving.wire import method_codecs
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 
 found = []
 threads = [threading.Thread(target=lambda: found.append(list(jaxspec.methods.METHODS))) for _ in range(4)]
@@ -66,7 +66,7 @@ assert "--copies" in run("methods", "repeat")
 assert "--copies" in run("generate", "--help")
 assert "likely" in run("audit", "--help")
 assert "Stripes of other libraries." in run("convert", "--help") and run("convert", "stripes") == "converted\\n"
-assert method_codecs.wire_of(jaxspec.methods.make_method("repeat"), 5) == PlainWire(5)
+assert method_codecs.codec_of(jaxspec.methods.make_method("repeat"), 5) == PlainCodec(5)
 
 config = registry.make_config("stripes", {"num_classes": 3})
 step = np.roll(np.eye(3), 1, axis=1)
@@ -79,7 +79,8 @@ assert document["settings"]["method"] == "repeat" and document["settings"]["opti
 run("generate", *common, "--method", "likely", "--draft-model", "draft", "--out", "stripes.png")
 pipe = jaxspec.load_pipeline("target", draft="draft")
 assert {"repeat", "likely"} <= set(pipe.methods())
-assert np.asarray(pipe([1], key=jax.random.key(0), method="repeat").images)[0, 0, :, 0].tolist() == [255, 0, 127, 255, 0, 127]
+images = np.asarray(pipe([1], key=jax.random.key(0), method="repeat").images)
+assert images[0, 0, :, 0].tolist() == [255, 0, 127, 255, 0, 127]
 out = run("audit", "--tiny", "--method", "likely", "--gamma", 2, "--sweep", "share=0.5,1")
 assert "share" in out and "closed form" in out, out
 

@@ -1,4 +1,4 @@
-"""The wire of a decoding method: what its rounds look like as bytes."""
+"""The codec of a decoding method."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ from typing import Any
 from jaxspec.core.plugins import Registry
 from jaxspec.methods import Ciar, Plain, Sqs
 from jaxspec.methods.method import Method
-from jaxspec.serving.wire.ciar_codec import CiarWire
-from jaxspec.serving.wire.round_codec import Wire
-from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
+from jaxspec.serving.wire.ciar_codec import CiarCodec
+from jaxspec.serving.wire.round_codec import RoundCodec
+from jaxspec.serving.wire.sqs_codec import PlainCodec, SqsCodec
 
-# (method, vocab, feature_width) -> wire, see `wire_of`
-MakeWire = Callable[[Any, int, int], Wire]
+# (method, vocab, feature_width) -> codec, see `codec_of`
+MakeCodec = Callable[[Any, int, int], RoundCodec]
 
 
-def _ciar_wire(method: Ciar, vocab: int, feature_width: int) -> CiarWire:
+def _ciar_codec(method: Ciar, vocab: int, feature_width: int) -> CiarCodec:
   if method.verify == "lantern" or (method.verify == "exact" and not method.draws_sparse):
     raise ValueError(
       "Must have --verify greedy, or exact with sparse draws, to send messages: other distributions are not sent"
     )
-  codec = method.codec(vocab) if method.verify == "exact" else None
-  return CiarWire(vocab, method.gamma, codec, 0 if method.inject == "none" else feature_width)
+  sent = method.codec(vocab) if method.verify == "exact" else None
+  return CiarCodec(vocab, method.gamma, sent, 0 if method.inject == "none" else feature_width)
 
 
-WIRES: Registry[MakeWire] = Registry(
-  "wire of a method",
+CODECS: Registry[MakeCodec] = Registry(
+  "codec of a method",
   {
-    Sqs.name: lambda method, vocab, feature_width: SqsWire(method.codec(vocab), method.max_drafts),
-    Ciar.name: _ciar_wire,
-    Plain.name: lambda method, vocab, feature_width: PlainWire(vocab),
+    Sqs.name: lambda method, vocab, feature_width: SqsCodec(method.codec(vocab), method.max_drafts),
+    Ciar.name: _ciar_codec,
+    Plain.name: lambda method, vocab, feature_width: PlainCodec(vocab),
   },
 )
 
 
-def register(method: type[Method], make_wire: MakeWire) -> None:
-  """Says what rounds of a method look like as bytes; those of a class that derives from it, too.
+def register(method: type[Method], make_codec: MakeCodec) -> None:
+  """Adds the codec of the rounds of a method and of the classes that derive from it.
 
   Args:
-    make_wire: ``(method, vocab, feature_width)`` to a wire, with the arguments of `wire_of`: a `SqsWire`, `CiarWire` or
-      `PlainWire` (servers describe no others).
+    make_codec: ``(method, vocab, feature_width)`` to a codec, with the arguments of `codec_of`: a `SqsCodec`, `CiarCodec` or
+      `PlainCodec` (servers describe no others).
   Raises:
-    ValueError: for a method that has a wire of its own.
+    ValueError: for a method that has a codec.
   """
-  WIRES.add(method.name, make_wire)
+  CODECS.add(method.name, make_codec)
 
 
-def has_wire(method: Method) -> bool:
+def has_messages(method: Method) -> bool:
   """Whether rounds of a method have messages."""
   return _maker(method) is not None
 
 
-def wire_of(method: Method, vocab: int, *, feature_width: int = 0) -> Wire:
-  """What rounds of a method look like as bytes; the same at both ends for the same options.
+def codec_of(method: Method, vocab: int, *, feature_width: int = 0) -> RoundCodec:
+  """The codec of the rounds of a method; equal at both ends for equal options.
 
   Args:
     vocab: tokens V.
-    feature_width: numbers in the interval features of a token, where ``inject`` sends some.
+    feature_width: numbers in the interval features of a token, for methods whose ``inject`` sends them.
   Raises:
     ValueError: for a method without messages, or a rule that needs distributions that no message holds.
   """
-  make_wire = _maker(method)
-  if make_wire is None:
-    raise ValueError(f"Must have a method that has messages ({', '.join(WIRES)}), we instead got {method.name}")
-  return make_wire(method, vocab, feature_width)
+  make_codec = _maker(method)
+  if make_codec is None:
+    raise ValueError(f"Must have a method that has messages ({', '.join(CODECS)}), we instead got {method.name}")
+  return make_codec(method, vocab, feature_width)
 
 
-def _maker(method: Method) -> MakeWire | None:
-  """The nearest one of the classes that a method derives from."""
+def _maker(method: Method) -> MakeCodec | None:
+  """The codec of the nearest class that a method derives from."""
   names = (getattr(cls, "name", "") for cls in type(method).__mro__)
-  return next((WIRES[name] for name in names if name in WIRES), None)
+  return next((CODECS[name] for name in names if name in CODECS), None)
