@@ -29,7 +29,7 @@ def cells_of(
 
 
 def write_images(files: dict[str, Path], runs: list[Generation], *, samples: int, raw: bool) -> None:
-  """Writes ``files["images"]``, and ``files["heatmap"]`` where it is asked for.
+  """Writes ``files["images"]``, and ``files["heatmap"]`` if given.
 
   Args:
     runs: finished; one panel each beside the others. The map is that of the first.

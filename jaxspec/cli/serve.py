@@ -144,7 +144,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
   from jaxspec.cli.declared import value_type
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.methods import get_method
-  from jaxspec.run.chosen import fitting
+  from jaxspec.run.decode_options import fitting
 
   name, colon, rest = text.partition(":")
   cls = get_method(name)

@@ -13,7 +13,7 @@ from jaxspec.core import rng
 from jaxspec.core.state import DecodeResult
 from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.core.types import PyTree
-from jaxspec.methods import Ciar, Plain, Sqs
+from jaxspec.methods import Ciar
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
@@ -79,7 +79,7 @@ class Messages(NamedTuple):
 
 def has_messages(job: Job) -> bool:
   """Whether the rounds of the job's method have messages, and its tokens are discrete."""
-  return isinstance(job.method, (Sqs, Ciar, Plain)) and job.pipeline.family.space.kind == DISCRETE
+  return method_codecs.has_messages(job.method) and job.pipeline.family.space.kind == DISCRETE
 
 
 def codec_of_job(job: Job) -> RoundCodec:
@@ -91,8 +91,8 @@ def codec_of_job(job: Job) -> RoundCodec:
   method, vocab, width = job.method, job.pipeline.family.space.vocab_size, 0
   if not has_messages(job) or vocab is None:
     raise ValueError(
-      "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and discrete tokens, we instead "
-      f"got {method.name} for {job.pipeline.family.space.noun}"
+      f"--wire, --network and --cloud go with methods that have messages ({', '.join(method_codecs.CODECS)}) and discrete "
+      f"tokens, we instead got {method.name} for {job.pipeline.family.space.noun}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
     draft = job.decoder.draft

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxspec.core.options import values_of
 from jaxspec.core.precision import PRECISIONS
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.run.job import Job, draft_name
 from jaxspec.run.sources import Sources
 from jaxspec.studio.schema import ComparisonRequest

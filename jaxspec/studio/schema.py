@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxspec.core.options import MAX_SEED, options_of
 from jaxspec.methods import get_method
-from jaxspec.run.chosen import Chosen, declarations
+from jaxspec.run.decode_options import DecodeOptions, declarations
 
 MAX_ENTRANTS = 3
 MAX_PROMPTS = 4
@@ -29,7 +29,7 @@ class ComparisonRequest(NamedTuple):
   """
 
   prompts: list[str]
-  entrants: list[Chosen]
+  entrants: list[DecodeOptions]
   seed: int = 0
   max_tokens: int | None = None
   audit: bool = False
@@ -79,7 +79,7 @@ def _prompts(prompts: Any) -> list[str]:
   return prompts
 
 
-def _entrant(entrant: Any, sampling: dict[str, Any]) -> Chosen:
+def _entrant(entrant: Any, sampling: dict[str, Any]) -> DecodeOptions:
   entrant = _object(entrant, "a method")
   name, draft = entrant.get("method"), entrant.get("draft")
   if not isinstance(name, str) or not (draft is None or isinstance(draft, str)):
@@ -93,9 +93,9 @@ def _entrant(entrant: Any, sampling: dict[str, Any]) -> Chosen:
   for key, value in given.items():
     if not isinstance(value, (bool, int, float, str)) or len(str(value)) > 200:
       raise ValueError(f"Must have a number or a word as {key}, we instead got something else")
-  chosen = Chosen(cls.name, draft, given)
-  chosen.check()
-  return chosen
+  decoding = DecodeOptions(cls.name, draft, given)
+  decoding.check()
+  return decoding
 
 
 def _number(value: Any) -> Any:

@@ -13,13 +13,13 @@ from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.families.token_images import FeatureFamily
 from jaxspec.methods import METHODS
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.run.asked import Asked, check_prompts
 from jaxspec.run.batches import Batches
-from jaxspec.run.chosen import Chosen
-from jaxspec.run.described import describe, describe_options, range_words
+from jaxspec.run.decode_options import DecodeOptions
 from jaxspec.run.job import Job
 from jaxspec.run.memory_check import check_memory
+from jaxspec.run.method_schema import method_schema, option_schemas, range_text
 from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.prompt_request import PromptRequest, check_prompts
 from jaxspec.run.sources import Sources
 from jaxspec.serving.wire.link_model import NETWORKS
 from jaxspec.studio import schema as limits
@@ -86,7 +86,7 @@ class StudioSession:
       "can_audit": family.space.kind == DISCRETE,
       "method": pipeline.default_method,
       "methods": [self._method(name) for name in pipeline.methods()],
-      "sampling": _controls(describe_options(family.sampling_type), sampling),
+      "sampling": _controls(option_schemas(family.sampling_type), sampling),
       "networks": {name: [network.bits_per_s / 1e6, network.latency_s * 1e3] for name, network in NETWORKS.items()},
       "limits": {
         name.removeprefix("MAX_").lower(): getattr(limits, name) for name in dir(limits) if name.startswith("MAX_")
@@ -95,7 +95,7 @@ class StudioSession:
 
   def _method(self, name: str) -> dict[str, Any]:
     cls, pipeline = METHODS[name], self.pipeline
-    found, made = describe(cls), pipeline.method(name)
+    found, made = method_schema(cls), pipeline.method(name)
     drafts = [] if cls.draft_family is None else pipeline.drafts_of(cls)
     about = {key: found[key] for key in ("name", "title", "exact", "drafts_by", "source")}
     about |= {"about": found["about"].partition("\n")[0], "drafts": drafts, "draft": getattr(made, "draft", None)}
@@ -113,12 +113,12 @@ class StudioSession:
         check_prompts(request.prompts)
       if request.max_tokens is not None and pipeline.family.noun != "text":
         raise ValueError("Must have no max_tokens for images, which have all of their tokens, we instead got one")
-      encoded = pipeline.encode(Asked(self.kind, request.prompts).for_family(pipeline.family))
+      encoded = pipeline.encode(PromptRequest(self.kind, request.prompts).for_family(pipeline.family))
       rows = len(encoded.captions)
       entrants = [self._entrant(chosen, encoded, request, rows) for chosen in request.entrants]
       return Resolved(request, entrants, entrants[0].job.batches(rows))
 
-  def _entrant(self, chosen: Chosen, encoded, request: ComparisonRequest, rows: int) -> Entrant:
+  def _entrant(self, chosen: DecodeOptions, encoded, request: ComparisonRequest, rows: int) -> Entrant:
     job = chosen.job(self.pipeline, encoded, seed=request.seed, max_len=request.max_tokens).but(audit=request.audit)
     check_memory(job, rows)
     leaves, tree = jax.tree.flatten((job.decoder.parts.params, job.condition))
@@ -140,7 +140,7 @@ class StudioSession:
 
 def _controls(options: dict[str, dict[str, Any]], values: dict[str, Any]) -> dict[str, dict[str, Any]]:
   """Controls of the page: options with the defaults of the networks. Infinity is a word, because JSON has no infinity."""
-  return {name: option | {"default": _word(values[name]), "range": range_words(option)} for name, option in options.items()}
+  return {name: option | {"default": _word(values[name]), "range": range_text(option)} for name, option in options.items()}
 
 
 def _word(value: Any) -> Any:

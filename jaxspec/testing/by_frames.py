@@ -20,8 +20,8 @@ from jaxspec.serving.wire.two_phase import finish_round
 
 def first_over(codec: RoundCodec, prefill: Verdict) -> Verdict:
   """The prefill's verdict of one row after encoding and decoding its frame."""
-  token = codec.decode_first(codec.encode_first(int(prefill.next_token[0])))
-  return Verdict(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
+  token = codec.decode_first(codec.encode_first(int(prefill.next_tokens[0, 0])))
+  return Verdict.one(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
 
 
 def round_over(
@@ -63,9 +63,9 @@ def round_over(
     else:
       cursor = verdicts.advance(target.cursor, judged, verdict, target.max_len)
       target = dataclasses.replace(target, cursor=cursor)
-  reply = reply_to(int(verdict.next_token[0]))
+  reply = reply_to(int(verdict.next_tokens[0, 0]))
   assert reply.next_token is not None, "a reply that ends a round has a token"
-  return target, verdict_of(reply.num_accepted, reply.next_token, verdicts.num_local(draft))
+  return target, verdict_of(reply.num_accepted, reply.next_token, draft.num_local)
 
 
 def _judged(decoded: DecodedDraft, max_len: int) -> Draft:

@@ -46,7 +46,7 @@ def check_contract(
     compiled steps, equals the row of the batch in the fused loop. Finished rows therefore do not change.
   * ``rollback``: at the start of every round, the target judges and the draft side drafts as after reading the same tokens
     one by one.
-  * ``drivers``: `jaxspec.host_while_loop` and `jaxspec.iterate` give the tokens of the fused loop.
+  * ``drivers``: ``loop="host"`` and `jaxspec.iterate` give the tokens of the fused loop.
   * ``codec``: so do two ends that exchange drafts and replies as frames of a codec.
 
   Args:
@@ -130,8 +130,8 @@ def check_contract(
 def _first_token(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> jax.ShapeDtypeStruct:
   """Shape and type of token 0 of all rows."""
   drafter, verifier = parts.pair()
-  init = lambda params, keys, condition: verifier.init(params, keys, condition, max_len, drafter.window)
-  return jax.eval_shape(init, parts.params.target, keys, condition)[0].next_token
+  init = lambda params, keys, condition: verifier.init(params, keys, condition, max_len, drafter.window)[0].next_tokens[:, 0]
+  return jax.eval_shape(init, parts.params.target, keys, condition)
 
 
 class _Keys:
@@ -246,10 +246,10 @@ def _check_drivers(
     verifier=verifier,
     max_len=max_len,
     end_token=never,
-    loop_fn=loop.host_while_loop,
+    loop="host",
     target_prefix=parts.target_prefix,
   )
-  check_same(free, on_host(host), "drivers", "the fused loop as host_while_loop")
+  check_same(free, on_host(host), "drivers", "the fused loop as loop='host'")
   for side in loop.iterate(
     parts.params,
     keys(everything),

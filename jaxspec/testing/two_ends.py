@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import loop
-from jaxspec.core import verdicts as drafts
 from jaxspec.core.constructors import verifier_of
 from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
+from jaxspec.core.token_axes import token_at
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, HostArray, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
 from jaxspec.serving.wire.handshake import Agreement
@@ -41,22 +41,19 @@ def _replayed(verifier: Verifier) -> Verifier:
 
   def init(params: _Replayed, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, PyTree]:
     verdict, state = verifier.init(params.params, keys, condition, max_len, window)
-    first = jnp.where(params.known > 0, params.tokens[:, 0], verdict.next_token)
-    return verdict._replace(next_token=first.astype(verdict.next_token.dtype)), state
+    first = jnp.where(params.known > 0, params.tokens[:, :1], verdict.next_tokens)
+    return verdict._replace(next_tokens=first.astype(verdict.next_tokens.dtype)), state
 
   def verify(params: _Replayed, keys: Key, state: PyTree, cursor: Cursor, draft: Draft) -> tuple[Verdict, PyTree]:
     verdict, state = verifier.verify(params.params, keys, state, cursor, draft)
     if draft.tokens.shape[1]:
       return verdict, state
     max_len = params.tokens.shape[1]
-    token = jax.vmap(lambda row, at: row[at])(params.tokens, jnp.minimum(cursor.length, max_len - 1))
+    token = token_at(params.tokens, jnp.minimum(cursor.length, max_len - 1))
     is_known = cursor.length < params.known  # [B]
-    along = lambda values: is_known.reshape(-1, *(1,) * (values.ndim - 1))
-    if verdict.num_next is None:
-      next_token = jnp.where(along(token), token, verdict.next_token)
-      return verdict._replace(next_token=next_token.astype(verdict.next_token.dtype)), state
-    block = jnp.where(along(verdict.next_token), token[:, None], verdict.next_token)
-    return verdict._replace(next_token=block, num_next=jnp.where(is_known, 1, verdict.num_next)), state
+    block = verdict.next_tokens
+    block = jnp.where(is_known.reshape(-1, *(1,) * (block.ndim - 1)), token[:, None], block).astype(block.dtype)
+    return verdict._replace(next_tokens=block, num_next=jnp.where(is_known, 1, verdict.num_next)), state
 
   return verifier_of(init, verify)
 
@@ -156,8 +153,8 @@ class TwoEnds:
       draft = waiting.draft
       if round_ >= alone:
         require_draft(draft, steps.drafter, before)
-      calls += self._drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
-      asks = bool(drafts.needs_verify(draft)[0])
+      calls += int(draft.num_calls[0])
+      asks = bool(draft.needs_verify[0])
       if asks and codec is not None:
         judge = steps.judge_round if codec.may_request else steps.verify_round
         target, verdict = round_over(codec, agreement, judge, params, target, draft, before)
@@ -198,7 +195,7 @@ class TwoEnds:
         _check_drafts(exchange.draft, steps.draft_round(draft_params, here(side)).draft, where)
       if exchange.verdict is not None:
         verdict = steps.verify_round(params._replace(known=jnp.int32(0)), here(target), exchange.draft)[1]
-        for name in ("num_accepted", "next_token"):
+        for name in ("num_accepted", "num_next", "next_tokens"):
           wanted, got = np.asarray(getattr(verdict, name)), np.asarray(getattr(exchange.verdict, name))
           require(not differs(wanted, got), "rollback", f"{name} {short(wanted)} {where}", short(got))
 
@@ -206,11 +203,11 @@ class TwoEnds:
 def _check_drafts(got: Draft, wanted: Draft, where: str) -> None:
   """Compares the proposals of two drafts; padding may differ."""
   pairs = [("num_drafted", got.num_drafted, wanted.num_drafted)]
-  if got.parents is None:
+  if got.is_tree:
+    pairs += [("tokens", got.tokens, wanted.tokens), ("parents", got.parents, wanted.parents)]
+  else:
     number = int(wanted.num_drafted[0])
     pairs.append(("tokens", got.tokens[:, :number], wanted.tokens[:, :number]))
-  else:
-    pairs += [("tokens", got.tokens, wanted.tokens), ("parents", got.parents, wanted.parents)]
   for name, ours, theirs in pairs:
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     require(not differs(theirs, ours), "rollback", f"{name} {short(theirs)} drafted {where}", short(ours))

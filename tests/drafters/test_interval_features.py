@@ -38,7 +38,7 @@ def pair(inject="both", *, trained=True, **options):
 
 
 def run(params, kwargs):
-  kwargs = kwargs | dict(loop_fn=jaxspec.host_while_loop)
+  kwargs = kwargs | dict(loop="host")
   return jax.tree.map(np.asarray, jaxspec.speculate(params, keys_of(ROWS), labels(ROWS), max_len=N, **kwargs))
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from jaxspec.cli.main import main
 from jaxspec.cli.networks import load_sources
 from jaxspec.core.options import options_of
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 from jaxspec.run.sources import Sources
 from jaxspec.studio import reproduce, schema
 from jaxspec.studio.studio_session import StudioSession
@@ -125,7 +125,7 @@ def test_converted_networks_are_named_where_a_race_is_repeated(tmp_path):
   session = StudioSession(load_sources(networks, matmul_precision="float32"), networks)
   assert session.describe()["kind"] == "class" and session.describe()["example"] == "0"
   for method, draft in (("speculative", True), ("ar", False)):
-    request = schema.ComparisonRequest(["3"], [Chosen(method, None, {"gamma": 2})])
+    request = schema.ComparisonRequest(["3"], [DecodeOptions(method, None, {"gamma": 2})])
     job = session.resolve(request).entrants[0].job
     words = shlex.split(reproduce.command(job, session.kind, request, networks))
     assert ("--draft-model" in words, "--draft" in words) == (draft, False)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import rng
 from jaxspec.core.loop import (
   EndTokens,
   commit_reply,
@@ -253,7 +253,7 @@ class EdgeStream:
     self._waiting: _Round | None = None
     self.request: Request | None = None
     token = np.full(1, edge.codec.decode_first(first), np.int32)
-    prefill, keys = Verdict(host_array(np.zeros(1, np.int32)), host_array(token)), jax.random.clone(start.keys)
+    prefill, keys = Verdict.one(host_array(np.zeros(1, np.int32)), host_array(token)), jax.random.clone(start.keys)
     settings = dict(max_len=edge.max_len, target_prefix=edge.target_prefix, drafter=edge.drafter)
     end_tokens = end_array(edge.agreement.end_tokens)
     self._side: DraftSide = _start_draft(edge.params, keys, start.condition, prefill, end_token=end_tokens, **settings)
@@ -290,7 +290,7 @@ class EdgeStream:
     if waiting is None:
       raise ValueError("Must have an open stream to receive a frame, we instead got a finished row")
     frame = unframe(frame, REPLY_BYTES)
-    num_local = verdicts.num_local(waiting.draft)
+    num_local = waiting.draft.num_local
     if waiting.num_requested is None:
       number = int(waiting.draft.num_drafted[0]) - int(num_local[0])
       reply = self._edge.codec.decode_reply(frame, waiting.round, number)
@@ -318,7 +318,8 @@ class EdgeStream:
   def _go_on(self) -> None:
     """Runs rounds until one needs the cloud, or the row is finished."""
     self._waiting = self.request = None
-    edge, nothing = self._edge, Verdict(host_array(np.zeros(1, np.int32)), host_array(np.zeros(1, np.int32)))
+    zero = host_array(np.zeros(1, np.int32))
+    edge, nothing = self._edge, Verdict.one(zero, zero)
     while (cursor := on_host(self._side.cursor)).live[0]:
       step = _read_round if cursor.round < edge.num_prefix_rounds else _draft_round
       self._side, draft, trace = step(edge.params, self._side, drafter=edge.drafter)

@@ -123,7 +123,7 @@ def prefill(
     keys = rng.stream_keys(_keys(settings), rng.Stream.FIRST, jnp.int32(0))
     max_len = num_cache_slots - model.prefix_len(condition) - widest
     verdict, state = verifier.init(of_rows(params, settings), keys, condition, max_len, widest)
-    return state.cache, verdict.next_token
+    return state.cache, verdict.next_tokens[:, 0]
 
   return _in_groups(run, mesh)((params, settings, condition))
 

@@ -134,11 +134,11 @@ class _DeterminismCheck:
   def _finished(self, number: int) -> int:
     """The token that ends a round with a requested distribution, after the last pass."""
     zeros = lambda dtype: host_array(np.zeros(1, dtype))
-    verdict = Verdict(zeros(np.int32), zeros(np.int32), is_drafted_end=zeros(bool))
+    verdict = Verdict.one(zeros(np.int32), zeros(np.int32), is_drafted_end=zeros(bool))
     row = self._verified(number, 0, ChunkSpan(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
     distribution = self._programs.profiles[number].no_requested(1)
     found, _ = self._programs.finish(self._table, number, [row], [verdict], [distribution])
-    return int(found.next_token[0])
+    return int(found.next_tokens[0, 0])
 
   def _verified(self, number: int, slot: int, span: ChunkSpan, tokens: np.ndarray) -> Row:
     """A row whose last tokens are verified as drafts, so that the bits contain as many logits as possible."""

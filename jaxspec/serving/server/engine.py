@@ -354,7 +354,7 @@ class Engine:
     return results
 
   def _reply(self, state: Stream, verdict: Verdict, round_: int, *, requests: bool) -> bytes:
-    token = None if requests else int(verdict.next_token[0])
+    token = None if requests else int(verdict.next_tokens[0, 0])
     return state.profile.codec.encode_reply(round_, int(verdict.num_accepted[0]), token)
 
   def _not_finite(self, name: bytes) -> tuple[bytes, Exception]:

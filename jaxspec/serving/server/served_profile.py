@@ -95,7 +95,7 @@ class ServedProfile:
     """Empty drafts of ``rows`` rows on the host, with the shapes of `RoundCodec.decode_draft`."""
     shape, max_sent = (rows, self.window), self.codec.max_sent
     proposal = no_distributions(shape, max_sent) if max_sent else ()
-    return Draft(host_array(np.zeros(shape, np.int32)), proposal, host_array(np.zeros(rows, np.int32)))
+    return Draft.chain(host_array(np.zeros(shape, np.int32)), proposal, 0, 0)
 
   def no_requested(self, rows: int) -> SparseDistribution:
     """Empty requested distributions of ``rows`` rows on the host.

@@ -127,7 +127,7 @@ class Stream:
     before, length = int(call.cursor.length[0]), int(cursor.length[0])
     accepted, known = int(verdict.num_accepted[0]), int(self.cursor.length[0])
     self.tokens[before : before + accepted] = call.draft.tokens[0, :accepted]
-    self.tokens[length - 1] = verdict.next_token[0]
+    self.tokens[length - 1] = verdict.next_tokens[0, 0]
     if call.features is not None:
       own = call.features[before - call.start :][:accepted]
       self.features[before : before + accepted] = own

@@ -71,7 +71,7 @@ class CiarCodec(BaseCodec):
     has_records = self.distribution_codec is not None and draft.tokens.shape[1] > 0
     distribution = distributions_of(draft) if has_records else None
     draft = on_host(draft._replace(proposal=()))
-    length, local = int(cursor.length[0]), 0 if draft.num_local is None else int(draft.num_local[0])
+    length, local = int(cursor.length[0]), int(draft.num_local[0])
     # Without a payload the cloud draws alone: it has read all but the newest token.
     read, committed = length - 1, [int(cursor.last[0])]
     if isinstance(draft.payload, PendingTokens):

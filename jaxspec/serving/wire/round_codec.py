@@ -199,18 +199,18 @@ def draft_of(message: DraftMessage, window: int, max_sent: int) -> Draft:
   tokens = np.zeros((1, window), np.int32)
   tokens[0, :number] = message.tokens
   proposal = distributions_of_records(message.records, window, max_sent) if max_sent else ()
-  return Draft(host_array(tokens), proposal, host_array(np.full(1, number, np.int32)))
+  return Draft.chain(host_array(tokens), proposal, number, 0)
 
 
 def needs_cloud(draft: Draft, cursor: Cursor) -> bool:
   """Whether a round of one row is verified; ``cursor`` is on the host."""
-  return bool(cursor.live[0]) and (draft.needs_verify is None or bool(np.asarray(draft.needs_verify)[0]))
+  return bool(cursor.live[0]) and bool(draft.needs_verify[0])
 
 
 def verdict_of(num_accepted: int, next_token: int, num_local: Array) -> Verdict:
   """The verdict of a reply, leaves ``[1]`` on the host, after ``num_local [1]`` locally accepted tokens."""
   accepted = np.asarray(num_local, np.int32) + np.int32(num_accepted)
-  return Verdict(host_array(accepted), host_array(np.full(1, next_token, np.int32)))
+  return Verdict.one(host_array(accepted), host_array(np.full(1, next_token, np.int32)))
 
 
 def distributions_of(draft: Draft) -> SparseDistribution:
@@ -219,7 +219,7 @@ def distributions_of(draft: Draft) -> SparseDistribution:
   Raises:
     ValueError: for a draft that no frame can hold.
   """
-  if draft.parents is not None:
+  if draft.is_tree:
     raise ValueError("Must have a chain of drafts for a link, we instead got a tree")
   if not isinstance(draft.proposal, SparseDistribution):
     kind = type(draft.proposal).__name__

@@ -24,7 +24,7 @@ from jaxspec.sampling.residual import lossless_weights, usable_weights
 class Tested(NamedTuple):
   """The result of the tests, before the requested distributions have arrived."""
 
-  verdict: Verdict  # `next_token` is not valid where `requests`
+  verdict: Verdict  # its own token is not valid where `requests`
   requests: Array  # [B] bool, the row needs the distribution of the rejected draft
   p: Array  # [B, V] the target's distribution at the position where the row ended
 
@@ -54,7 +54,8 @@ def finish_round(
   """
   cursor, p = target.cursor, tested.p
   keys = rng.stream_keys(target.keys, rng.Stream.VERIFY, cursor.round)
-  weights = usable_weights(lossless_weights(tested.verdict.next_token, p, dense(distribution, p.shape[-1])), p)
+  rejected = tested.verdict.next_tokens
+  weights = usable_weights(lossless_weights(rejected[:, 0], p, dense(distribution, p.shape[-1])), p)
   drawn = inverse_cdf(weights, rng.final_uniform(keys))
-  verdict = tested.verdict._replace(next_token=jnp.where(tested.requests, drawn, tested.verdict.next_token))
+  verdict = tested.verdict._replace(next_tokens=jnp.where(tested.requests[:, None], drawn[:, None], rejected))
   return dataclasses.replace(target, cursor=verdicts.advance(cursor, draft, verdict, target.max_len)), verdict

@@ -35,7 +35,7 @@ def draft_of(codec, *, number=1, last=1, read=3, max_len=8):
   counts = np.broadcast_to(np.array([4, 2, 2]) << 21 if codec.limits.coding == "half" else np.array([3, 2, 2]), (1, 3, 3))
   proposal = SparseDistribution(np.zeros_like(counts) + np.arange(3), counts, 0 * tokens + 3, counts.sum(-1))
   payload = PendingTokens(np.full((1, max_len), last, np.int32), np.full(1, read))
-  return jaxspec.Draft(tokens, proposal, np.full(1, number), needs_verify=np.ones(1, bool), payload=payload)
+  return jaxspec.Draft.chain(tokens, proposal, number, 0, payload=payload)
 
 
 def spoken(codec, *, number=1, last=1, length=4, read=3, round_=2, max_len=8):
@@ -150,7 +150,7 @@ def test_drafts_that_no_frame_holds():
   sqs, ciar = case_of("sqs-paper").codec, case_of("ciar-exact").codec
   cursor = cursor_of(1, 2, round_=0)
   payload = PendingTokens(np.ones((1, 6), np.int32), np.array([1]), np.zeros((1, 6, 2), np.float32))
-  draft = jaxspec.Draft(np.zeros((1, 3), np.int32), np.zeros((1, 3, 5)), np.array([1]), payload=payload)
+  draft = jaxspec.Draft.chain(np.zeros((1, 3), np.int32), np.zeros((1, 3, 5)), 1, 0, payload=payload)
   for codec in (sqs, ciar):
     with pytest.raises(ValueError, match="sparse integer distributions"):
       codec.encode_draft(draft, cursor, 6)

@@ -83,7 +83,7 @@ def test_all_ways_of_running_agree_for_every_seed(kind):
   assert_same(split(kind)[0], few(out))
   if kind == "top":
     _, args, kwargs = setup(kind)
-    assert_same(out, jaxspec.speculate(*args, **kwargs, loop_fn=jaxspec.host_while_loop))
+    assert_same(out, jaxspec.speculate(*args, **kwargs, loop="host"))
   counters = out.counters
   assert (counters.rounds[BUDGETS == 5] == out.report.stats.empty_rounds[BUDGETS == 5]).all()  # nothing fits into 5 bits
   assert (counters.drafted[BUDGETS == 5] == 0).all() and (counters.accepted[BUDGETS > 9] > 0).any()
