@@ -30,4 +30,4 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, lazy_commands=COMMANDS)
 def convert() -> None:
-  """Turn released weights into checkpoints: jaxspec convert llamagen SRC DST."""
+  """Convert released weights into checkpoints: jaxspec convert llamagen SRC DST."""
