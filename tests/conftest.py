@@ -35,6 +35,10 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from jaxspec.core import plugins  # noqa: E402
+
+plugins.GROUP = "no plug-ins"  # what else is installed has tests, pages and pictures of its own
+
 # Minutes each, of which another process can use the other core.
 LONGEST = ("test_recorded_tokens.py", "test_tour.py")
 

@@ -196,7 +196,7 @@ def _work(options: dict[str, Any], networks, request, decoding, files: dict[str,
   warn(*job.warnings)
   sends = options["wire"] or options["network"] is not None
   if sends:
-    messages.wire_of(job)  # says whether there is one
+    messages.codec_of_job(job)  # says whether there is one
   if "acceptance" in files:
     check_recordable(job.decoder)
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])

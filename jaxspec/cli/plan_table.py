@@ -49,8 +49,9 @@ def _headings(plan: Plan) -> list[tuple[str, str]]:
   guided = ", guided" if plan.halves > 1 else ""
   size = _count(plan.parameters)
   memory = f"{device.device.memory / _GB:.0f} GB, {plan.memory.usable / _GB:.1f} GB ({USABLE:.0%}) usable"
+  row = f"{model.num_tokens:,} tokens, prompt of {model.prefix}{guided}"
   found = [
-    ("model", f"{model.name}, {size} parameters in {plan.dtype}; {model.num_tokens:,} tokens, prompt of {model.prefix}{guided}"),
+    ("model", f"{model.name}, {size} parameters in {plan.dtype}; {row}"),
     ("device", f"{device.count} x {device.kind} with {memory}; mesh {mesh}"),
     ("method", f"{plan.method.name}, {_window(plan)}{_accepted(plan.acceptance)}"),
   ]

@@ -127,7 +127,7 @@ def scoring(pipeline: LoadedNetworks, condition: PyTree, repeats: int) -> dict[s
 
   target = calls(pipeline.target, _BLOCKS)
   seconds = measure.alternate({str(k): call for k, call in target.items()}, repeats)
-  result = {
+  result: dict[str, dict[str, Any]] = {
     "target_ms": {k: 1e3 * measure.Timing.of(v).median / _INNER for k, v in seconds.items()},
     "target_ratio": {k: measure.pairwise_ratio(v, seconds["1"])._asdict() for k, v in seconds.items()},
     "draft_ratio": {},

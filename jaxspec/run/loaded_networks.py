@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -282,7 +282,7 @@ class LoadedNetworks:
       raise ValueError(f"Must have the target's weights to decode here, {self.name} was loaded without them")
 
   @contextlib.contextmanager
-  def context(self) -> Iterator[None]:
+  def context(self) -> Generator[None, None, None]:
     """The context to compile and run this pipeline's decodes: precision of products, and the mesh."""
     with contextlib.ExitStack() as stack:
       stack.enter_context(precision_context(self.matmul_precision))

@@ -27,10 +27,10 @@ DTYPES = ("float32", "bfloat16")
 
 
 def load_pipeline(
-  path: str | os.PathLike | Bundle | None = None,
+  path: str | os.PathLike[str] | Bundle | None = None,
   *,
-  draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
-  drafts: Mapping[str, str | os.PathLike] | None = None,
+  draft: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+  drafts: Mapping[str, str | os.PathLike[str]] | None = None,
   dtype: str = "float32",
   matmul_precision: str | None = None,
   target_weights: bool = True,
@@ -121,7 +121,9 @@ def _name(dtype: Any) -> Any:
     return dtype
 
 
-def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
+def _draft_sources(
+  bundle: Bundle, draft: Any, drafts: Any
+) -> tuple[dict[str, Path], list[str]]:
   """Folders of all drafts by name, and the names of additional ones."""
   if drafts is not None and not isinstance(drafts, Mapping):
     raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")
