@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import imported, interruptible
-from jaxspec.cli.options import NETWORKS, PATH, common
-from jaxspec.core.command_line import Interrupted, UserError
+from jaxspec.cli.options import NETWORKS, common
+from jaxspec.core.command_line import PATH, Interrupted, UserError
 
 
 @click.command(no_args_is_help=False)
