@@ -38,7 +38,7 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   """
   if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of ids to bench chains of, {pipeline.name} draws {pipeline.family.space.kind}: "
+      f"Must have networks of discrete tokens to bench chains of, {pipeline.name} draws {pipeline.family.space.kind}: "
       "jaxspec generate --compare measures them"
     )
   families = {}
@@ -73,7 +73,7 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
   """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
-  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of ids only
+  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of discrete tokens only
   length = pipeline.family.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:

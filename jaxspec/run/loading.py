@@ -104,7 +104,8 @@ def _check_defaults(bundle: Bundle, family: Family) -> None:
   """
   method, known, wrong = bundle.defaults.method, options_of(family.sampling_type), None
   if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
-    wrong = f"must have sampling settings of {family.space.kind} ({', '.join(known)}), we instead got {unknown[0]}"
+    names = ", ".join(known)
+    wrong = f"must have sampling settings for tokens that are {family.space.kind} ({names}), we instead got {unknown[0]}"
   elif method is not None and not get_method(method).fits(family.space.kind):
     wrong = f"must have a default method for tokens that are {family.space.kind}, we instead got {method}"
   if wrong is not None:

@@ -159,5 +159,5 @@ def test_what_cannot_be_imposed():
   for wrong in (((),), ((1,), (-1,))):
     with pytest.raises(ValueError, match="at least one round, none below 0"):
       Imposed(lengths=wrong)
-  with pytest.raises(ValueError, match="a method for ids to impose its acceptance, we instead got cspd"):
+  with pytest.raises(ValueError, match="a method for discrete tokens to impose its acceptance, we instead got cspd"):
     Decoder(network, methods.Cspd(draft=network), sampling=ContinuousSampling(steps="10"), imposed=0.5)

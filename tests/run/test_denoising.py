@@ -73,7 +73,7 @@ def test_what_does_not_fit(bundle):
     (lambda: pipe.sampling(steps="ddim5"), "a step of DDIM has no noise"),
     (lambda: pipe.sampling(steps=2000), "at most 1000 steps"),
     (lambda: pipe.method("step-speculative", draft="other"), "a draft in small, frozen, we instead got 'other'"),
-    (lambda: pipe.decoder("ar", audit=True).parts, "no audit with method ar, whose states"),
+    (lambda: pipe.decoder("ar", audit=True).parts, "no audit with method ar, whose denoising steps"),
     (lambda: jaxspec.load_pipeline(bundle / "target"), "a part 'tokenizer'"),
     (lambda: jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "target"), "a kl_vae as tokenizer"),
     (
