@@ -79,7 +79,7 @@ def test_a_dense_view_of_quantized_drafts_is_judged_as_they_are():
 
 @pytest.mark.slow
 def test_lantern_that_lends_nothing_is_the_exact_rule_on_the_same_draw():
-  """Token by token, with everything drafted for the cloud: the wrapped rule reads the distribution that was drawn from."""
+  """Token by token, with all drafts sent to the cloud: the wrapped rule reads the distribution of the draws."""
   options = dict(tau=-1.0, draw="sparse", num_neighbours=2)
   exact, relaxed = (
     decoder(small("ciar", **options, verify=verify, factor=1.0))(helpers.labels(8), key=jax.random.key(4))
