@@ -1,4 +1,4 @@
-"""A toy verifier that commits several tokens of its own in one round: all of them follow the target."""
+"""A toy verifier that commits several target tokens in one round."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class BlockState(NamedTuple):
 
 @functools.cache
 def block_target(model: ModelFns, *, size: int) -> Verifier:
-  """The lossless verifier; after a rejection, and without drafts, it goes on for up to ``size`` tokens by itself.
+  """The lossless verifier; after a rejection, and without drafts, it draws up to ``size`` tokens.
 
-  How many varies with the length. After full acceptance it adds one token: drafters whose cache lacks the last draft could
+  The number depends on the length. After full acceptance it adds one token: drafters whose cache lacks the last draft could
   not read more.
   """
   base = jaxspec.TargetVerifier(model, jaxspec.lossless, warp=jaxspec.Warp())

@@ -32,7 +32,7 @@ def _with(draft: Network, **meta) -> Network:
 
 
 def test_one_draw_for_all_rules_of_a_comparison():
-  """`auto` is what it was: quantized for exact, dense else. A draw that is given is the same drafter for every rule."""
+  """`auto` is quantized for exact, else dense. A given draw is the same drafter for every rule."""
   drafter = lambda **options: decoder(small("ciar", num_neighbours=2, **options)).parts.drafter
   sparse, dense = ({verify: drafter(verify=verify, draw=draw) for verify in VERIFY} for draw in ("sparse", "dense"))
   assert len(set(sparse.values())) == len(set(dense.values())) == 1 and sparse["exact"] != dense["exact"]

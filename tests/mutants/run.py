@@ -26,16 +26,16 @@ TIMEOUT_S = 600
 
 
 class Outcome(NamedTuple):
-  """What became of a mutant."""
+  """Result of a mutant."""
 
   name: str
-  verdict: str  # killed, SURVIVED, or what went wrong
+  verdict: str  # killed, SURVIVED, or an error
   killed_by: str
   seconds: float
 
 
 def copy_project(to: Path) -> None:
-  """The code and the tests, without what they only read."""
+  """The code and the tests, without data files."""
   ignore = shutil.ignore_patterns("__pycache__", "golden", "recorded", "*.npz", "*.safetensors")
   for name in COPIED:
     if (ROOT / name).is_dir():
