@@ -37,8 +37,8 @@ def conditions_of(pipeline: Pipeline) -> tuple[Callable[[Params, Samples], PyTre
   """
   family = pipeline.family
   if (family.space.kind, family.noun) != (DISCRETE, "image"):
-    kind = family.space.kind if family.noun == "image" else "texts"
-    raise ValueError(f"Must have a target that draws images of ids for this, {pipeline.name} draws {kind}")
+    drawn = family.space.noun if family.noun == "image" else "texts"
+    raise ValueError(f"Must have a target that draws images of discrete tokens for this, {pipeline.name} draws {drawn}")
   if family.condition_type is Prompt:
     return lambda params, samples: Prompt(samples["ids"], samples["mask"]), {}
   if family.condition_type is ClassLabels:

@@ -106,7 +106,7 @@ def _asked(options: dict[str, Any]) -> _Asked:
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
   cls = get_method(chosen.method or "speculative")
   if not cls.fits(DISCRETE) or not (method := cls(**_fields(chosen, cls))).longest_path():
-    raise UserError(f"Must have a method that drafts {DISCRETE}, we instead got {cls.name}")
+    raise UserError(f"Must have a method that drafts discrete tokens, we instead got {cls.name}")
   method.check_length(model.num_tokens)
   for found in acceptances.values():
     if not isinstance(found, float | int):

@@ -106,7 +106,7 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   settings = {name: value for name, value in chosen.options.items() if name not in sampling}
   of_some = {name for each in pipeline.methods() for name in pipeline.without_draft(each).options()}
   if unread := sorted(settings.keys() - of_some):
-    wanted = f"settings of {family.space.kind} or of a method of these drafts"
+    wanted = f"settings of {family.space.noun} or of a method of these drafts"
     raise UserError(f"Must have {wanted}, we instead got {flag(unread[0])}")
   fields |= dict(method=chosen.method, draft=chosen.draft, sampling=sampling, options=settings)
   made = dataclasses.replace(pipeline, defaults=completed(folder, **fields).defaults)

@@ -129,8 +129,8 @@ def _work(
     compilation_cache.enable()
   default = None if asked is None else asked.checkpoint(chosen.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  if not Ciar.fits(kind := pipeline.family.space.kind):
-    raise UserError(f"Must have networks of discrete tokens to calibrate, {pipeline.name} draws {kind}")
+  if not Ciar.fits((space := pipeline.family.space).kind):
+    raise UserError(f"Must have networks of discrete tokens to calibrate, {pipeline.name} draws {space.noun}")
   asked, other = (of or prompts.examples(pipeline.family, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
   # Batches are those of the search; too many prompts of either kind are refused.
   rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from jaxspec.core.short_repr import short_repr
-from jaxspec.core.token_kinds import DISCRETE
+from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
 from jaxspec.core.types import Array
 
 # (index of a token in its row, ``[...]`` int32 from 0) -> the ids that it may be, ``[..., V]`` bool. Hashable, and equal for
@@ -41,3 +41,8 @@ class TokenSpace:
   embedding: Callable[[], Array] | None = None
   legal: LegalFn | None = None
   unit_codes: bool = True
+
+  @property
+  def noun(self) -> str:
+    """The plural of a token, for messages: "continuous tokens", but "scales"."""
+    return f"{self.kind} tokens" if self.kind in (DISCRETE, CONTINUOUS) else self.kind

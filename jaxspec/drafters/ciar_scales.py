@@ -172,7 +172,8 @@ class CiarScaleDrafter(Drafter):
       reader, tokens, laws, scores = drawn.reader, list(drawn.tokens[:1]), list(drawn.laws[:1]), list(drawn.scores[:1])
       for index in range(length + 1, length + num):
         token, law, score, reader = self.hear(params, state.keys, reader, [tokens[-1]], index, index)
-        tokens.append(token), laws.append(law), scores.append(score)
+        for known, new in ((tokens, token), (laws, law), (scores, score)):
+          known.append(new)
       return _Drawn(reader, tuple(tokens), tuple(laws), tuple(scores))
 
     rest = self.sizes[length + 1 : length + num]

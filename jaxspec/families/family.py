@@ -123,7 +123,7 @@ class Family:
   target: Network
 
   def __repr__(self) -> str:
-    return f"<{type(self).__name__}: {self.noun}s, {self.space.kind}, {self.target.path}>"
+    return f"<{type(self).__name__}: {self.noun}s of {self.space.noun}, {self.target.path}>"
 
   @functools.cached_property
   def space(self) -> TokenSpace:

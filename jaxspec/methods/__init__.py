@@ -102,7 +102,7 @@ CLASSES: tuple[type[Method], ...] = (
 METHODS: dict[str, type[Method]] = {method.name: method for method in CLASSES}
 
 
-def get_method(name: str) -> type[Method]:
+def get_method(name: object) -> type[Method]:
   """The method of a name.
 
   Raises:

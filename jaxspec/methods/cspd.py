@@ -34,7 +34,8 @@ class Cspd(DraftingMethod):
   (``ContinuousSampling.stop``).
   """
 
-  exact: bool = option(False, "Keep the target's distribution exactly.")
+  # A class variable of other methods: here it is a setting, which `is_exact` reads.
+  exact: bool = option(False, "Keep the target's distribution exactly.")  # pyright: ignore[reportIncompatibleVariableOverride]
   gamma: int = option(8, "Tokens drafted per round.", ge=1)
   align: bool = option(True, "Run draft and target on the same noise (the published rule).")
   inner_temperature: float = option(1.0, "Widening of the published test; the released code has 42.", gt=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -61,16 +61,16 @@ class Gsd(JacobiMethod):
   )
 
   @classmethod
-  def published(cls, **options) -> Self:
+  def published(cls, **options: Any) -> Self:
     """The published method: its rule, distances of the target's input embeddings, fresh drafts; ``options`` override that.
 
     Uniform initial drafts count as certain, as in the code of the underlying method (`Sjd.published`).
     """
-    settings = {"variant": "published", "distance": "embedding", "recycle": "fresh", "point_mass": True}
+    settings: dict[str, Any] = {"variant": "published", "distance": "embedding", "recycle": "fresh", "point_mass": True}
     return cls(**(settings | options))
 
   @classmethod
-  def released(cls, **options) -> Self:
+  def released(cls, **options: Any) -> Self:
     """The released code (junhyukso/GSD 4216c7c) with its edge cases; ``options`` override that.
 
     Not reproduced: the arbitrary order of removed tokens, tables in bfloat16, and the distance filter, which is off for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
@@ -77,6 +77,7 @@ class Sjd(JacobiMethod):
   exact: ClassVar[bool] = True
 
   @classmethod
-  def published(cls, **options) -> Self:
+  def published(cls, **options: Any) -> Self:
     """The published method: fresh drafts, and uniform initial drafts as point masses; ``options`` override that."""
-    return cls(**({"recycle": "fresh", "point_mass": True} | options))
+    settings: dict[str, Any] = {"recycle": "fresh", "point_mass": True}
+    return cls(**(settings | options))

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from jaxspec.core import orders, rng
 from jaxspec.core.state import Counters, DecodeResult, Origin
-from jaxspec.core.types import Array, Key, Params
+from jaxspec.core.types import Array, Key, Params, PyTree
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import Chain, TokenNoise, token_noise
 from jaxspec.diffusion.ddpm import PredictFn
@@ -135,10 +135,14 @@ def generation_step(
   return jax.vmap(put)(tokens, window, start), chain
 
 
+_Iterations = tuple[Array, Array, Array]  # int32 known tokens, int32 drawn tokens, float32 masked tokens; scanned
+
+
 @functools.partial(jax.jit, static_argnames=("model", "schedule", "respacing", "guidance_fn", "stop"))
 def _generate(
-  params, keys, condition, order, noise, temperature, scale, *, model: MARFns, schedule: tuple[Bucket, ...],
-  respacing: str, guidance_fn: GuidanceFn, stop: int | None,
+  params: Params, keys: Key, condition: PyTree, order: Array | None, noise: TokenNoise | None, temperature: Array,
+  scale: Array | None, *, model: MARFns, schedule: tuple[Bucket, ...], respacing: str, guidance_fn: GuidanceFn,
+  stop: int | None,
 ) -> DecodeResult:  # fmt: skip
   tables = diffusion_tables(respacing)
   if order is None:
@@ -147,7 +151,7 @@ def _generate(
 
   for bucket in schedule:
 
-    def iteration(tokens, inputs, bucket=bucket):
+    def iteration(tokens: Array, inputs: _Iterations, bucket: Bucket = bucket) -> tuple[Array, None]:
       known, count, masked = inputs
       step_scale = None if scale is None else guidance_fn(masked, model.num_tokens, scale)
       tokens, _ = generation_step(

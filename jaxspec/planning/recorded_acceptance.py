@@ -113,7 +113,7 @@ def check_recordable(decoder: Decoder) -> None:
   """Raises a ValueError for a decoder whose acceptance cannot be recorded."""
   method = decoder.method
   if not method.fits(DISCRETE) or decoder.draws_continuous or not method.longest_path():
-    raise ValueError(f"Must have a method that drafts {DISCRETE} to record its acceptance, we instead got {method.name}")
+    raise ValueError(f"Must have drafts of discrete tokens to record their acceptance, we instead got {method.name}")
   drafter = decoder.parts.drafter
   if drafter is not None and drafter.may_accept_locally:
     raise ValueError(f"Must have a method whose drafts are all judged by the target, we instead got {method.name}")

@@ -38,7 +38,7 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   """
   if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of discrete tokens to bench chains of, {pipeline.name} draws {pipeline.family.space.kind}: "
+      f"Must have networks of discrete tokens to bench chains of, {pipeline.name} draws {pipeline.family.space.noun}: "
       "jaxspec generate --compare measures them"
     )
   families = {}
@@ -87,7 +87,7 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
 
   target = calls(pipeline.target, _BLOCKS)
   seconds = measure.alternate({str(k): call for k, call in target.items()}, repeats)
-  result = {
+  result: dict[str, dict[str, Any]] = {
     "target_ms": {k: 1e3 * measure.Timing.of(v).median / _INNER for k, v in seconds.items()},
     "target_ratio": {k: measure.pairwise_ratio(v, seconds["1"])._asdict() for k, v in seconds.items()},
     "draft_ratio": {},

@@ -262,7 +262,7 @@ class Decoder:
       raise ValueError("Must have max_len where the number of tokens of a row is not known, we instead got none")
     return self.context.space.num_tokens
 
-  def _precision(self) -> contextlib.AbstractContextManager:
+  def _precision(self) -> contextlib.AbstractContextManager[None]:
     return precision_context(self.matmul_precision)
 
   def _decode(

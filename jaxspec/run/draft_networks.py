@@ -28,7 +28,7 @@ class Drafts(Mapping[str, Network]):
   def __init__(
     self,
     family: Family,
-    sources: Mapping[str, str | os.PathLike | Network] = {},
+    sources: Mapping[str, str | os.PathLike[str] | Network] = {},
     *,
     dtype: str = "float32",
     mesh: Mesh | None = None,
@@ -72,7 +72,7 @@ class Drafts(Mapping[str, Network]):
     source = self._source(name)
     return source.family_name if isinstance(source, Network) else checkpoints.read_config(source)["family"]
 
-  def _source(self, name: str) -> str | os.PathLike | Network:
+  def _source(self, name: str) -> str | os.PathLike[str] | Network:
     if name not in self:
       raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
     return self._sources[name]

@@ -21,7 +21,7 @@ def figures(run: Generation) -> dict[str, Any]:
   """Every figure of one method as plain numbers, with an object for the report of its drafter or rule."""
   total = {name: int(values.sum()) for name, values in per_row(run.counters).items()}
   tokens, seconds = run.num_tokens, run.median_s
-  found = {
+  found: dict[str, Any] = {
     "tokens": tokens,
     "run_s": seconds,
     "run_s_each": run.run_s,

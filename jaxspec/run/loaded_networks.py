@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -143,7 +143,7 @@ class LoadedNetworks:
       declared = options_of(cls)
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
     if not made.fits(self.family.space.kind):
-      raise ValueError(f"Must have a method for tokens that are {self.family.space.kind}, we instead got {made.name}")
+      raise ValueError(f"Must have a method that draws {self.family.space.noun}, we instead got {made.name}")
     return made
 
   def sampling(self, **overrides: Any) -> AnySampling:
@@ -282,7 +282,7 @@ class LoadedNetworks:
       raise ValueError(f"Must have the target's weights to decode here, {self.name} was loaded without them")
 
   @contextlib.contextmanager
-  def context(self) -> Iterator[None]:
+  def context(self) -> Generator[None, None, None]:
     """The context to compile and run this pipeline's decodes: precision of products, and the mesh."""
     with contextlib.ExitStack() as stack:
       stack.enter_context(precision_context(self.matmul_precision))

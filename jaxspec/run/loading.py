@@ -27,10 +27,10 @@ DTYPES = ("float32", "bfloat16")
 
 
 def load_pipeline(
-  path: str | os.PathLike | Bundle | None = None,
+  path: str | os.PathLike[str] | Bundle | None = None,
   *,
-  draft: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
-  drafts: Mapping[str, str | os.PathLike] | None = None,
+  draft: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+  drafts: Mapping[str, str | os.PathLike[str]] | None = None,
   dtype: str = "float32",
   matmul_precision: str | None = None,
   target_weights: bool = True,
@@ -104,10 +104,9 @@ def _check_defaults(bundle: Bundle, family: Family) -> None:
   """
   method, known, wrong = bundle.defaults.method, options_of(family.sampling_type), None
   if unknown := sorted(bundle.defaults.sampling.keys() - known.keys()):
-    names = ", ".join(known)
-    wrong = f"must have sampling settings for tokens that are {family.space.kind} ({names}), we instead got {unknown[0]}"
+    wrong = f"must have sampling settings of {family.space.noun} ({', '.join(known)}), we instead got {unknown[0]}"
   elif method is not None and not get_method(method).fits(family.space.kind):
-    wrong = f"must have a default method for tokens that are {family.space.kind}, we instead got {method}"
+    wrong = f"must have a default method that draws {family.space.noun}, we instead got {method}"
   if wrong is not None:
     raise ValueError(f"Corrupt {bundle.path / BUNDLE_FILE}: {wrong}")
 
@@ -122,7 +121,9 @@ def _name(dtype: Any) -> Any:
     return dtype
 
 
-def _draft_sources(bundle: Bundle, draft, drafts) -> tuple[dict[str, Path], list[str]]:
+def _draft_sources(
+  bundle: Bundle, draft: Any, drafts: Any
+) -> tuple[dict[str, Path], list[str]]:
   """Folders of all drafts by name, and the names of additional ones."""
   if drafts is not None and not isinstance(drafts, Mapping):
     raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import loop
-from jaxspec.core.state import DecodeResult, SpecParams
+from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.types import Array, Drafter, Key, ModelFns, Params, PyTree, Verifier
 
 Result = TypeVar("Result")
@@ -86,7 +86,7 @@ def bare_rounds(
   cursor = state.draft_side.cursor
   middle = jnp.full_like(cursor.length, max(1, (max_len - drafter.window) // 2))
 
-  def body(index, carry):
+  def body(index: Array, carry: tuple[DraftSide, PyTree, Array]) -> tuple[DraftSide, PyTree, Array]:
     side, verifier_state, last = carry
     side = dataclasses.replace(side, cursor=cursor._replace(last=last, length=middle, round=index))
     waiting = loop.draft_round(params.draft, side, drafter=drafter)
@@ -111,7 +111,7 @@ def score_block(fns: ModelFns, params: Params, condition: PyTree, *, block: int,
   _, cache = fns.apply(params, condition, cache, positions=jnp.arange(prefix)[None], logits_at=jnp.zeros((1,), jnp.int32))
   start = jnp.full((rows, 1), prefix + max_len // 2)
 
-  def body(_, carry):
+  def body(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
     cache, tokens = carry
     output, cache = fns.apply(params, tokens, cache, positions=start + jnp.arange(block)[None])
     return cache, jnp.argmax(output.need_logits(), axis=-1).astype(jnp.int32)
@@ -159,7 +159,9 @@ def loop_efficiency(
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len"))
-def prefill(params, key, condition, *, drafter, verifier, max_len):
+def prefill(
+  params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int
+) -> Array:
   """Runs the prefill of a decode, compiled alone, for timing."""
   state = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
   return state.draft_side.tokens

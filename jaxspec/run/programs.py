@@ -32,7 +32,9 @@ class Programs:
       del self._kept[next(iter(self._kept))]
     return value
 
-  def compiled(self, key: Hashable, make: Callable[[], Callable], *inputs: Any, **jit: Any) -> tuple[Callable, float]:
+  def compiled(
+    self, key: Hashable, make: Callable[[], Callable[..., Any]], *inputs: Any, **jit: Any
+  ) -> tuple[Callable[..., Any], float]:
     """A program for inputs of these shapes, and the seconds of tracing and compiling it, 0 if it was cached.
 
     Args:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Generator
+from typing import Any
 
 import jax
 
 from jaxspec.core import rng
-from jaxspec.core.state import DecodeResult
+from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.state import result as result_of
+from jaxspec.core.types import Array, PyTree
 from jaxspec.families.family import Family
 from jaxspec.run.batches import Batches
 from jaxspec.run.job import Job
@@ -57,12 +59,12 @@ def _finish(job: Job) -> Callable[..., DecodeResult]:
   if type(family).finish is Family.finish:
     return lambda result, *inputs: result
 
-  def traced(result, condition, key_data, params):
+  def traced(result: DecodeResult, condition: PyTree, key_data: Array, params: SpecParams) -> DecodeResult:
     return family.finish(result, condition, rng.of_key_data(key_data), params, sampling)
 
   program = pipeline.programs.get(("finish", sampling), lambda: jax.jit(traced))
 
-  def finish(*inputs):
+  def finish(*inputs: Any) -> DecodeResult:
     with pipeline.context():
       return program(*inputs)
 

@@ -87,7 +87,7 @@ def wire_of(job: Job) -> Wire:
   if not has_messages(job):
     raise ValueError(
       "--wire, --network and --cloud go with methods that have messages (sqs, ciar, ar) and discrete tokens, we instead "
-      f"got {method.name} for {job.pipeline.family.space.kind}"
+      f"got {method.name} for {job.pipeline.family.space.noun}"
     )
   if isinstance(method, Ciar) and method.inject != "none":
     features = getattr(job.decoder.draft.config, "features", None)

@@ -15,8 +15,8 @@ from tests.cli.fake_bundle import CLASS_TARGET
     (["--model", "llamagen-b", "--acceptance", 1.5], "an acceptance from 0 to 1, or a file, we instead got 1.5"),
     (["--model", "llamagen-b", "--acceptance", "none.json"], "Cannot read none.json"),
     (["--model", "llamagen-b", "--batch", 0], "batch from 1 to 1024"),
-    (["--model", "llamagen-b", "--method", "ar"], "a method that drafts ids, we instead got ar"),
-    (["--model", "llamagen-b", "--method", "cspd"], "a method that drafts ids, we instead got cspd"),
+    (["--model", "llamagen-b", "--method", "ar"], "a method that drafts discrete tokens, we instead got ar"),
+    (["--model", "llamagen-b", "--method", "cspd"], "a method that drafts discrete tokens, we instead got cspd"),
     (["--model", "mar-b"], "a model of token ids to impose acceptance, we instead got mar-b"),
     (["--model", "llamagen-b", "--draft", "llamagen-b", "--draft-layers", 2], "either --draft or --draft-layers"),
     (["--model", "llamagen-b", "--draft-layers", 99], "at most the 12 layers of llamagen-b in a draft, we instead got 99"),
@@ -35,7 +35,7 @@ def test_options(fails, options, words):
 def test_acceptance_is_recorded_and_imposed(run, fails, bundle):
   """A small file of what a shipped pair accepts says what another network would gain."""
   decode = ["generate", "a red heart", "--checkpoint", bundle, "--samples", 3]
-  assert "drafts ids to record" in fails(*decode, "--method", "ar", "--save-acceptance", "a.json")
+  assert "drafts of discrete tokens to record" in fails(*decode, "--method", "ar", "--save-acceptance", "a.json")
   decode += ["--gamma", 2]
   assert "ends in .json" in fails(*decode, "--save-acceptance", "a.png")
   assert run(*decode, "--save-acceptance", "a.json", "--json", "all.json").exit_code == 0

@@ -131,7 +131,7 @@ def test_a_bundle_is_written(run, own, tmp_path):
     ((*BOTH[2:], "--target", "own/target", "--draft-model", "odd"), "num_classes 7 instead of 5"),
     ((*BOTH[2:], "--target", "own/target", "--draft", "small"), "a default draft in (none)"),
     ((*BOTH[2:], "--target", "own/target", "--method", "eagle"), "Must have a draft for method eagle"),
-    ((*BOTH[2:], "--target", "own/target", "--method", "cspd"), "tokens that are discrete, we instead got cspd"),
+    ((*BOTH[2:], "--target", "own/target", "--method", "cspd"), "a method that draws discrete tokens, we instead got cspd"),
     ((*BOTH[2:], "--target", "own/target", "--steps", 5), "we instead got --steps"),
     ((*BOTH[2:], "--target", "own/target", "--method", "sjd", "--window", 99), "window of at most the 16 tokens"),
     ((*BOTH[2:], "--target", "own/target", "--part", "vae=own/target"), "we instead got vae"),

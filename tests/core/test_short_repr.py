@@ -33,5 +33,5 @@ def test_results():
 
 def test_families():
   pipe = jaxspec.load_pipeline("digits32-var", target_weights=False)
-  assert repr(pipe.family) == f"<ScaleFamily: images, scales, {pipe.family.target.path}>"
+  assert repr(pipe.family) == f"<ScaleFamily: images of scales, {pipe.family.target.path}>"
   assert len(repr(pipe.family.tokenizer)) < 800

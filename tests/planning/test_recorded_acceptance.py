@@ -42,8 +42,8 @@ def test_accepted_drafts_of_a_decode():
 @pytest.mark.parametrize(
   ("asked", "words"),
   [
-    (decoder(methods.Plain()), "a method that drafts ids to record its acceptance, we instead got ar"),
-    (decoder(methods.Cspd(), vectors=True), "a method that drafts ids to record its acceptance, we instead got cspd"),
+    (decoder(methods.Plain()), "drafts of discrete tokens to record their acceptance, we instead got ar"),
+    (decoder(methods.Cspd(), vectors=True), "drafts of discrete tokens to record their acceptance, we instead got cspd"),
     (decoder(methods.Ciar(tau=1.0), local=True), "all judged by the target, we instead got ciar"),
   ],
 )

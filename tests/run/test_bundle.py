@@ -159,8 +159,8 @@ PARTS = {
   "no vocabulary": (lambda b: (b / "vocabulary.json").unlink(), "vocabulary.json"),
   "no weights": (lambda b: (b / "target/params.safetensors").unlink(), "incomplete"),
   "no target": (lambda b: shutil.rmtree(b / "target"), "No checkpoint folder"),
-  "sampling of other tokens": (_defaults(sampling={"steps": 5}), "settings for tokens that are discrete (cfg_scale,"),
-  "a method of other tokens": (_defaults(method="cspd"), "must have a default method for tokens that are discrete"),
+  "sampling of other tokens": (_defaults(sampling={"steps": 5}), "sampling settings of discrete tokens (cfg_scale,"),
+  "a method of other tokens": (_defaults(method="cspd"), "must have a default method that draws discrete tokens"),
   "a target that does not generate": (lambda b: write_bundle(b, target="tokenizer"), "holds a patch_vq"),
 }
 

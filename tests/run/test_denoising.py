@@ -68,7 +68,7 @@ def test_what_does_not_fit(bundle):
   for call, words in (
     (lambda: pipe.encode(10), "a class from 0 to 9, we instead got 10"),
     (lambda: pipe.decoder(methods.StepSpeculative(gamma=STEPS)), f"gamma below the {STEPS} tokens of a row"),
-    (lambda: pipe.decoder("speculative"), "a method for tokens that are denoising steps, we instead got speculative"),
+    (lambda: pipe.decoder("speculative"), "a method that draws denoising steps, we instead got speculative"),
     (lambda: pipe.sampling(temperature=0.5), "sampling settings in steps, cfg_scale, we instead got temperature"),
     (lambda: pipe.sampling(steps="ddim5"), "a step of DDIM has no noise"),
     (lambda: pipe.sampling(steps=2000), "at most 1000 steps"),

@@ -42,7 +42,7 @@ def test_parts_that_do_not_fit(bundle, tmp_path):
     pipe.encode(10)
   with pytest.raises(ValueError, match="gamma below the 6 tokens of a row, we instead got 6"):
     pipe.decoder(methods.ScaleSpeculative(gamma=6))
-  with pytest.raises(ValueError, match="a method for tokens that are scales, we instead got speculative"):
+  with pytest.raises(ValueError, match="a method that draws scales, we instead got speculative"):
     pipe.decoder("speculative")
   with pytest.raises(ValueError, match="sampling settings in cfg_scale, top_k, top_p, temperature, we instead got steps"):
     pipe.sampling(steps=3)

@@ -13,6 +13,8 @@ from experiments.data import own_samples, sample_prompts, sampled_target
 from experiments.train import eagle, inter_head
 from experiments.train.student import HELD_OUT
 from jaxspec import load_pipeline, methods
+from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.io.bundle import read_bundle
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.heads.eagle_head import EagleConfig
@@ -92,14 +94,13 @@ def test_prompts_of_classes(tmp_path):
 
 def test_targets_without_a_text_encoder_are_refused():
   """T5 features, ids where prompts need an encoder, and targets that do not draw discrete images."""
-  kinds = dict(tokens="discrete", noun="image")
-  named = lambda condition, **of: SimpleNamespace(
-    name="other", family=SimpleNamespace(condition_type=condition, **kinds | of)
+  named = lambda condition, kind=DISCRETE, noun="image": SimpleNamespace(
+    name="other", family=SimpleNamespace(condition_type=condition, noun=noun, space=TokenSpace(kind))
   )
   with pytest.raises(ValueError, match="a small text encoder of its own for this, other has none$"):
     sampled_target.conditions_of(named(Caption))
-  for what, draws in (({"tokens": "vectors"}, "vectors"), ({"noun": "text"}, "texts")):
-    with pytest.raises(ValueError, match=f"images of ids for this, other draws {draws}$"):
+  for what, draws in (({"kind": CONTINUOUS}, "continuous tokens"), ({"noun": "text"}, "texts")):
+    with pytest.raises(ValueError, match=f"images of discrete tokens for this, other draws {draws}$"):
       sampled_target.conditions_of(named(ClassLabels, **what))
   with pytest.raises(ValueError, match="draws classes for --class, other reads prompts"):
     sample_prompts.class_prompts(named(Prompt), ["3"], 2, 0)

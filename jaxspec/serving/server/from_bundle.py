@@ -179,7 +179,7 @@ def _parts(
 ) -> _Parts:
   family, target = pipeline.family, pipeline.target
   if family.space.kind != DISCRETE:
-    raise ValueError(f"Must have a network of ids to serve it, we instead got {pipeline.name} with {family.space.kind}")
+    raise ValueError(f"Must have a network of discrete tokens to serve it, {pipeline.name} draws {family.space.noun}")
   sampling = pipeline.sampling() if sampling is None else sampling
   warp = dataclasses.replace(sampling.warp(), legal=family.space.legal)
   profiles = [ServedProfile(wire_of(_method(pipeline, each), family.space.vocab_size), warp) for each in methods]

@@ -9,9 +9,10 @@ import pytest
 
 import jaxspec
 from jaxspec.cli.serve import _method
+from jaxspec.core.token_kinds import CONTINUOUS
+from jaxspec.core.token_space import TokenSpace
 from jaxspec.io import checkpoints
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
-from jaxspec.methods.method import CONTINUOUS
 from jaxspec.models.conditions import Prompt
 from jaxspec.run.loading import load_pipeline
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
@@ -124,9 +125,9 @@ def test_what_a_network_is_served_with(texts, captions, monkeypatch):
 def test_what_cannot_be_served(texts, captions):
   serve = functools.partial(from_bundle.engine_of, texts)
   bare = load_pipeline(texts.family.target.path.parent, target_weights=False)
-  vectors = SimpleNamespace(name="latents", family=SimpleNamespace(tokens=CONTINUOUS), target=None)
+  vectors = SimpleNamespace(name="latents", family=SimpleNamespace(space=TokenSpace(CONTINUOUS)), target=None)
   for call, words in (
-    (lambda: from_bundle.engine_of(vectors), "a network of ids"),
+    (lambda: from_bundle.engine_of(vectors), "a network of discrete tokens to serve it, latents draws continuous tokens"),
     (lambda: serve([Speculative()]), "sqs, ciar, ar"),
     (lambda: serve([Ciar(verify="lantern")]), "verify greedy, or exact"),
     (lambda: serve([Ciar(inject="both")]), "without interval features"),
