@@ -54,13 +54,11 @@ class ModelOutput(NamedTuple):
     logits: ``[B, T, V]`` float32, logits of the token after each input; None: a head reads the features instead.
     features: ``[B, T, D]`` hidden state after the final norm (what the output head reads); guided: both halves, ``2 D``.
     intervals: leaves ``[B, T, H, V]``, of networks with an Inter-Head (`jaxspec.models.heads.inter_head`); else None.
-    lens: ``[B, T, L - 1, V]`` logits of each layer below the last, of networks that return them; else None.
   """
 
   logits: Array | None
   features: Array
   intervals: Intervals | None = None
-  lens: Array | None = None
 
   def need_logits(self) -> Array:
     """The logits.
@@ -117,6 +115,32 @@ class ApplyFn(Protocol):
   ) -> tuple[ModelOutput, Cache]: ...
 
 
+class Layers(NamedTuple):
+  """One network in three parts, of which `ModelFns.apply` is composed::
+
+      x, context = layers.embed(params, inputs, cache, positions=positions)
+      x, cache = layers.blocks(params, x, context, cache, 0, layers.num_layers)
+      output = layers.head(params, x)
+
+  Early exits, features of several levels and pipelines call `blocks` for a part of the blocks at a time. Each function reads
+  the parameters of its own part only.
+
+  Attributes:
+    embed: ``(params, inputs, cache, *, positions, mask, inject, slot) -> (x, context)``, with the arguments of `ApplyFn`:
+      the hidden states ``[B, T, D]`` below the first block, and what all blocks read besides (positions, masks, angles).
+      Of the cache only its number of slots and its mask of padding are read.
+    blocks: ``(params, x, context, cache, first, last) -> (x, cache)``, the blocks ``first .. last - 1``, both static. Of a
+      cache only the entries of these blocks are read and replaced; those of others may be None.
+    head: ``(params, x, logits_at=None) -> ModelOutput`` of hidden states above any block.
+    num_layers: number of blocks ``L``.
+  """
+
+  embed: Callable[..., tuple[Array, PyTree]]
+  blocks: Callable[[Params, Array, PyTree, Cache | None, int, int], tuple[Array, Cache | None]]
+  head: Callable[..., ModelOutput]
+  num_layers: int
+
+
 class ModelFns(NamedTuple):
   """One network as pure functions.
 
@@ -131,6 +155,8 @@ class ModelFns(NamedTuple):
     take: ``(cache, slots [M]) -> cache`` of these rows, see `jaxspec.models.nn.kv_cache.take`; for caches whose rows are
       slots of a table. None: no table holds its caches.
     put: the reverse, see `PutFn`.
+    layers: the parts of the network; None where it cannot be divided. A guided network is the guided form of its parts put
+      together.
   """
 
   init: Callable[[Key], Params]
@@ -141,6 +167,7 @@ class ModelFns(NamedTuple):
   compact: Callable[[Cache, Array, Array], Cache] | None = None
   take: Callable[[Cache, Array], Cache] | None = None
   put: PutFn | None = None
+  layers: Layers | None = None
 
   def __repr__(self) -> str:
     return f"<ModelFns of {self.init.__qualname__.partition('.')[0]}>"

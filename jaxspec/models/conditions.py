@@ -67,7 +67,7 @@ class Prefixed(NamedTuple):
   """Condition and tokens in one pass without a cache (training, scoring)."""
 
   condition: ClassLabels | Caption | Prompt
-  tokens: Array  # [B, T] int32 (or [B, T, C] float) tokens that are fed; the last one of an image or text never is
+  tokens: HostArray  # [B, T] int32 (or [B, T, C] float) tokens that are fed; the last one of an image or text never is
 
   @property
   def batch_size(self) -> int:
@@ -77,8 +77,8 @@ class Prefixed(NamedTuple):
 class Pairs(NamedTuple):
   """Inputs of a drafter that continues another network's features (EAGLE)."""
 
-  tokens: Array  # [B, T] int32, the token after each feature
-  features: Array  # [B, T, D] hidden states of the host; [B, T, 2 D] of a guided one
+  tokens: HostArray  # [B, T] int32, the token after each feature
+  features: HostArray  # [B, T, D] hidden states of the host; [B, T, 2 D] of a guided one
 
   @property
   def batch_size(self) -> int:

@@ -14,37 +14,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxspec.core.mesh import constrain
-from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
+from jaxspec.core.types import Array, ModelFns, ModelOutput, Params, PyTree
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed
-from jaxspec.models.nn import kv_cache
-from jaxspec.models.nn.causal import (
-  LayerCache,
-  Positions,
-  SwiGLU,
-  attend_cached,
-  lens_of,
-  read_positions,
-  run_blocks,
-  transformer_fns,
-  wanted,
-)
-from jaxspec.models.nn.config_checks import published
+from jaxspec.models.nn.causal import Attention, LayerCache, Positions, pre_norm, read_positions
+from jaxspec.models.nn.config_checks import HeadSizes, published
 from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.mlp import MLP, SwiGLU
 from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.rope import rope_2d, rotate
+from jaxspec.models.nn.transformer import Transformer, enter, read_out, transformer_fns
 from jaxspec.models.trunk import Tables, Trunk, declare
 
 
 @dataclasses.dataclass(frozen=True)
-class LlamaGenConfig:
+class LlamaGenConfig(HeadSizes):
   """Architecture of one LlamaGen transformer.
 
   Attributes:
@@ -79,24 +68,13 @@ class LlamaGenConfig:
       raise ValueError(f"Must have model_type 'c2i' or 't2i', we instead got {self.model_type!r}")
     if self.grid**2 != self.num_tokens:
       raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
-    if self.dim % self.num_heads or self.head_dim % 4:
-      raise ValueError(f"Must have a head size divisible by 4, we instead got width {self.dim} over {self.num_heads} heads")
-    if self.num_heads % self.kv_heads:
-      raise ValueError(f"Must have heads divisible by kv heads, we instead got {self.num_heads} and {self.kv_heads}")
+    self.check_heads(4)
     if self.model_type == "c2i" and self.prefix_len != 1:
       raise ValueError(f"Must have prefix_len 1 for class-conditional models, we instead got {self.prefix_len}")
 
   @property
   def grid(self) -> int:
     return round(self.num_tokens**0.5)
-
-  @property
-  def head_dim(self) -> int:
-    return self.dim // self.num_heads
-
-  @property
-  def kv_heads(self) -> int:
-    return self.num_kv_heads or self.num_heads
 
   @property
   def ffn_hidden(self) -> int:
@@ -136,45 +114,15 @@ PUBLISHED_SIZES = {
 }
 
 
-class BlockConfig(Protocol):
-  """What `Attention` and `feed_forward` read of a config."""
-
-  @property
-  def dim(self) -> int: ...
-  @property
-  def num_heads(self) -> int: ...
-  @property
-  def kv_heads(self) -> int: ...
-  @property
-  def head_dim(self) -> int: ...
-  @property
-  def ffn_hidden(self) -> int: ...
-  @property
-  def tensor_parallel(self) -> bool: ...
+def attention_of(config: HeadSizes, *, fused: bool = True) -> Attention:
+  """Attention as all networks of this family have it."""
+  names, matrix = ("wq", "wk", "wv", "wo"), "wqkv" if fused else None
+  return Attention(config.num_heads, config.kv_heads, config.head_dim, rotate, names, matrix, name="attention")
 
 
-class Attention(nn.Module):
-  """Causal attention with a fused query/key/value matrix and optional grouped queries."""
-
-  config: BlockConfig
-
-  @nn.compact
-  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
-    cfg = self.config
-    heads, kv_heads, size = cfg.num_heads, cfg.kv_heads, cfg.head_dim
-    split = lambda flat: flat.reshape(*x.shape[:2], -1, size)
-    if cfg.tensor_parallel:
-      q, k, v = (split(Linear(n * size, name=name)(x)) for n, name in ((heads, "wq"), (kv_heads, "wk"), (kv_heads, "wv")))
-    else:
-      qkv = split(Linear((heads + 2 * kv_heads) * size, name="wqkv")(x))
-      q, k, v = jnp.split(qkv, [heads, heads + kv_heads], axis=2)
-    out, cache = attend_cached(rotate(q, table), rotate(k, table), v, at, cache)
-    return Linear(cfg.dim, name="wo")(out), cache
-
-
-def feed_forward(config: BlockConfig) -> SwiGLU:
-  """The MLP of a block, to be called once in it."""
-  return SwiGLU(config.ffn_hidden, ("w1", "w3", "w2"), name="feed_forward")
+def feed_forward(hidden: int) -> SwiGLU:
+  """The MLP of a block."""
+  return SwiGLU(hidden, ("w1", "w3", "w2"), name="feed_forward")
 
 
 @nn.jit  # all layers of a network are traced once
@@ -184,12 +132,11 @@ class Block(nn.Module):
   config: LlamaGenConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
+  def __call__(self, x: Array, at: Positions, cache: LayerCache):
     cfg = self.config
-    normed = RMSNorm(cfg.norm_eps, name="attention_norm")(x)
-    attended, cache = Attention(cfg, name="attention")(normed, table, at, cache)
-    x = x + attended
-    return x + feed_forward(cfg)(RMSNorm(cfg.norm_eps, name="ffn_norm")(x)), cache
+    norm1, norm2 = (RMSNorm(cfg.norm_eps, name=name) for name in ("attention_norm", "ffn_norm"))
+    attention = attention_of(cfg, fused=not cfg.tensor_parallel)
+    return pre_norm(x, at, cache, norm1, attention, norm2, feed_forward(cfg.ffn_hidden))
 
 
 class ClassEmbedding(nn.Module):
@@ -202,18 +149,11 @@ class ClassEmbedding(nn.Module):
     return Embedding(self.config.num_classes + 1, self.config.dim, name="embedding_table")(condition.labels[:, None])
 
 
-class CaptionMLP(nn.Module):
-  """``fc2(gelu_tanh(fc1(x)))``; zero features stay exactly zero."""
-
-  config: LlamaGenConfig
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    return Linear(self.config.dim, name="fc2")(jax.nn.gelu(Linear(self.config.dim, name="fc1")(x), approximate=True))
-
-
 class CaptionEmbedding(nn.Module):
-  """Caption features to condition tokens; holds the unconditional features, which the official training never changes."""
+  """Caption features to condition tokens; zero features stay exactly zero.
+
+  It holds the unconditional features, which the official training never changes.
+  """
 
   config: LlamaGenConfig
 
@@ -223,86 +163,55 @@ class CaptionEmbedding(nn.Module):
     self.param(
       "uncond_embedding", nn.initializers.normal(cfg.caption_dim**-0.5), (cfg.prefix_len, cfg.caption_dim), jnp.float32
     )
-    return CaptionMLP(cfg, name="cap_proj")(jnp.asarray(condition.features)[:, : cfg.prefix_len])
+    return MLP(cfg.dim, cfg.dim, bias=False, name="cap_proj")(jnp.asarray(condition.features)[:, : cfg.prefix_len])
 
 
-class LlamaGen(nn.Module):
+class LlamaGen(Transformer):
   """The transformer; see the module docstring. Call it through `llamagen_fns`."""
 
   config: LlamaGenConfig
-  lens: bool = False
 
-  @nn.compact
-  def __call__(
-    self,
-    inputs: PyTree,
-    cache: kv_cache.KVCache | None,
-    positions: Array | None,
-    mask: Array | None = None,
-    inject: Array | None = None,
-    logits_at: Array | None = None,
-    slot: Array | None = None,
-  ):
+  def setup(self):
     cfg = self.config
-    x = constrain(self._embed(inputs).astype(cfg.dtype))  # [B, T, D]
-    if inject is not None:
-      x = x + inject.astype(x.dtype)
+    self.cls_embedding: nn.Module = (ClassEmbedding if cfg.model_type == "c2i" else CaptionEmbedding)(cfg)
+    self.tok_embeddings = Embedding(cfg.vocab_size, cfg.dim)
+    self.layers = [Block(cfg) for _ in range(cfg.num_layers)]
+    self.norm = RMSNorm(cfg.norm_eps)
+    self.output = Linear(cfg.vocab_size, std=0.0)
+
+  def embed(self, inputs, cache=None, positions=None, mask=None, inject=None, slot=None) -> tuple[Array, Positions]:
+    cfg = self.config
     condition = inputs.condition if isinstance(inputs, Prefixed) else inputs
+    if isinstance(inputs, Prefixed):
+      x = jnp.concatenate([self.cls_embedding(condition), self.tok_embeddings(inputs.tokens)], axis=1)
+    elif isinstance(inputs, ClassLabels | Caption):
+      x = self.cls_embedding(inputs)
+    else:
+      x = self.tok_embeddings(inputs)
     valid = jnp.asarray(condition.mask)[:, : cfg.prefix_len].astype(bool) if isinstance(condition, Caption) else None
     at = read_positions(x.shape[1], cache, positions, mask, slot, valid)
-    table = rope_2d(
-      at.positions,
-      prefix_len=cfg.prefix_len,
-      grid=cfg.grid,
-      head_dim=cfg.head_dim,
-      base=cfg.rope_base,
-      prefix_keys=cfg.prefix_keys,
-    )
-    below = []
+    return enter(x, cfg.dtype, inject), rotated(cfg, at)
 
-    def block(i, x, layer):
-      below.extend([x] if i else [])
-      return Block(cfg, name=f"layers_{i}")(x, table, at, layer)
+  def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
+    return read_out(self.norm(x), self.output, logits_at)
 
-    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
-    norm, output = RMSNorm(cfg.norm_eps, name="norm"), Linear(cfg.vocab_size, std=0.0, name="output")
-    features = norm(x)
-    logits = constrain(output(wanted(features, logits_at)).astype(jnp.float32))
-    lens = lens_of(below, lambda layer: output(norm(layer)), logits, logits_at) if self.lens else None
-    return ModelOutput(logits, features, lens=lens), cache
 
-  def _embed(self, inputs: PyTree) -> Array:
-    cfg = self.config
-    embedding = ClassEmbedding if cfg.model_type == "c2i" else CaptionEmbedding
-    embed_condition = cast(Callable[[Any], Array], embedding(cfg, name="cls_embedding"))  # of one of the two
-    embed_tokens = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")
-    if isinstance(inputs, Prefixed):
-      return jnp.concatenate([embed_condition(inputs.condition), embed_tokens(inputs.tokens)], axis=1)
-    if isinstance(inputs, ClassLabels | Caption):
-      return embed_condition(inputs)
-    return embed_tokens(inputs)
+def rotated(cfg: LlamaGenConfig, at: Positions) -> Positions:
+  """Positions with their rotary angles."""
+  table = rope_2d(
+    at.positions,
+    prefix_len=cfg.prefix_len,
+    grid=cfg.grid,
+    head_dim=cfg.head_dim,
+    base=cfg.rope_base,
+    prefix_keys=cfg.prefix_keys,
+  )
+  return dataclasses.replace(at, rotation=table)
 
 
 @functools.cache
-def llamagen_fns(config: LlamaGenConfig, *, lens: bool = False) -> ModelFns:
-  """Pure functions of one LlamaGen network; the same object for equal configs, so that jit caches hit.
-
-  Args:
-    lens: also return `ModelOutput.lens`: norm and output matrix applied to the layers below the last (the "logit lens").
-      A compiled program computes them only if they are read.
-  """
-  module = LlamaGen(config, lens)
-
-  def init(key: Key) -> Params:
-    batch = 1
-    if config.model_type == "c2i":
-      condition = ClassLabels(jnp.zeros((batch,), jnp.int32))
-    else:
-      features = jnp.zeros((batch, config.prefix_len, config.caption_dim))
-      condition = Caption(features, jnp.ones((batch, config.prefix_len), bool))
-    inputs = Prefixed(condition, jnp.zeros((batch, 1), jnp.int32))
-    positions = jnp.arange(config.prefix_len + 1)[None]
-    return module.init(key, inputs, None, positions)["params"]
+def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
+  """Pure functions of one LlamaGen network; the same object for equal configs, so that jit caches hit."""
 
   def null_condition(params: Params, condition: PyTree) -> PyTree:
     if isinstance(condition, ClassLabels):
@@ -312,8 +221,12 @@ def llamagen_fns(config: LlamaGenConfig, *, lens: bool = False) -> ModelFns:
     # The unconditional half keeps its partner's mask (as officially trained and sampled).
     return Caption(features, condition.mask)
 
-  prefix_len = lambda condition: config.prefix_len
-  return transformer_fns(module, init, prefix_len, null_condition, num_layers=config.num_layers, kv_heads=config.kv_heads)
+  condition = ClassLabels(np.zeros((1,), np.int32))
+  if config.model_type == "t2i":
+    features = np.zeros((1, config.prefix_len, config.caption_dim), np.float32)
+    condition = Caption(features, np.ones(features.shape[:2], bool))
+  sample = Prefixed(condition, np.zeros((1, 1), np.int32))
+  return transformer_fns(LlamaGen(config), sample, lambda condition: config.prefix_len, null_condition)
 
 
 # Condition positions are part of a head's sequence: the public drafters were trained so.

@@ -25,8 +25,7 @@ class Trunk(NamedTuple):
   """One family as heads see it: functions of its config.
 
   Attributes:
-    fns: ``(config, *, lens=False)`` to functions over the ids that are drawn, which return features and, with ``lens``,
-      `ModelOutput.lens`. The config may have fewer layers than that of a checkpoint.
+    fns: of the config, functions over the ids that are drawn. The config may have fewer layers than that of a checkpoint.
     params: ``(config, parameters of a checkpoint)`` to the parameters of ``fns``; of shapes shapes.
     tables: ``(config, parameters of fns)`` to `Tables`; of shapes shapes.
     head_fields: the fields of `jaxspec.models.heads.eagle_head.EagleConfig` that are the network's; ``vocab_size`` among

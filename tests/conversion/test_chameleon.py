@@ -125,7 +125,7 @@ def test_folders_that_do_not_tell_are_errors(tmp_path, hub):
   for change, words in (
     ({"model_type": "llama"}, "model_type 'chameleon'"),
     ({"hidden_act": "gelu"}, "hidden_act 'silu'"),
-    ({"hidden_size": 17}, "an even head size"),
+    ({"hidden_size": 17}, "width divisible by the heads"),
     ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "plain rotary positions"),
   ):
     (hub / "config.json").write_text(json.dumps(document | change))

@@ -417,7 +417,7 @@ def test_unpublished_sizes_need_heads_and_tokens(tmp_path):
 @pytest.mark.parametrize(
   "fields, expected",
   [
-    ({"num_heads": 3, "num_tokens": 36}, "head size divisible by 4"),
+    ({"num_heads": 3, "num_tokens": 36}, "width divisible by the heads"),
     ({"num_heads": 0, "num_tokens": 36}, "Must have"),
     ({"num_heads": "two", "num_tokens": 36}, "Must have a valid config"),
     ({"num_heads": 2, "num_tokens": 35}, "square"),

@@ -26,8 +26,9 @@ from jaxspec.core.types import ModelFns, Params, PyTree
 from jaxspec.io import checkpoints
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed, left_pad
 from jaxspec.models.guidance import Guided, guided
-from jaxspec.models.llamagen import Attention, CaptionEmbedding, ClassEmbedding, LlamaGenConfig, llamagen_fns
+from jaxspec.models.llamagen import CaptionEmbedding, ClassEmbedding, LlamaGenConfig, llamagen_fns
 from jaxspec.models.nn import quantizer
+from jaxspec.models.nn.causal import Attention
 from jaxspec.models.nn.rope import rope_2d, rotate
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.tokenizers.tokenizer_fns import to_uint8
@@ -88,7 +89,7 @@ def attention_masks(fns: ModelFns, params: Params, inputs: Prefixed, length: int
 
   def spy(call, args, kwargs, context):
     if isinstance(context.module, Attention) and context.method_name == "__call__":
-      masks.append(args[2].mask)
+      masks.append(args[1].mask)
     return call(*args, **kwargs)
 
   with jax.disable_jit(), nn.intercept_methods(spy):  # a block that was traced before is not called again

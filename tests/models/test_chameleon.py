@@ -165,7 +165,7 @@ def test_configs():
   assert null.tokens[:, 3:].tolist() == [[0, 8197]] * 2 and null.mask.sum(1).tolist() == [2, 2]
   assert null_prompt(ChameleonConfig(null_start="end"), ragged).tokens[:, 3:].tolist() == [[8710, 8197]] * 2
   for fields, words in (
-    (dict(dim=30, num_heads=4), "an even head size"),
+    (dict(dim=30, num_heads=4), "width divisible by the heads"),
     (dict(num_kv_heads=5), "heads divisible by kv heads"),
     (dict(layout="emu"), "a layout in anole, lumina"),
     (dict(null_start="nowhere"), "null_start in text, image, end"),

@@ -126,7 +126,7 @@ def test_published_sizes():
   [
     ({"sides": (2, 4)}, "grow from 1 on"),
     ({"depth": 0}, "depth as an integer of at least 1, we instead got 0"),
-    ({"num_heads": 3}, "divisible by the heads, we instead got 1024 and 3"),
+    ({"num_heads": 3}, "divisible by the heads, we instead got width 1024 over 3"),
     ({"mlp_ratio": 0.0}, "positive mlp_ratio"),
   ],
 )

@@ -19,16 +19,17 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core.mesh import constrain
 from jaxspec.core.types import Array, ModelFns, ModelOutput, PyTree
 from jaxspec.models.chameleon.image_rows import ImageRows
 from jaxspec.models.conditions import Prefixed, Prompt
-from jaxspec.models.language.language import heads_of, language_fns, read_inputs
-from jaxspec.models.nn import kv_cache
-from jaxspec.models.nn.causal import LayerCache, Positions, SwiGLU, attend_cached, lens_of, run_blocks, wanted
+from jaxspec.models.language.language import language_fns, read_inputs
+from jaxspec.models.nn.causal import Attention, LayerCache, Positions, pre_norm
+from jaxspec.models.nn.config_checks import HeadSizes
 from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.mlp import SwiGLU
 from jaxspec.models.nn.norm import RMSNorm, layer_norm
 from jaxspec.models.nn.rope_text import Rope, rope_table, rotate_halves
+from jaxspec.models.nn.transformer import Transformer, enter, read_out
 
 # How prompts and images are written: Anole's images are codes alone, Lumina-mGPT's have row ends and tokens of their size.
 LAYOUTS = ("anole", "lumina")
@@ -40,7 +41,7 @@ _QK_NORM_EPS = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
-class ChameleonConfig:
+class ChameleonConfig(HeadSizes):
   """Architecture of one network, and how images stand in its vocabulary. The defaults are Anole-7B.
 
   Attributes:
@@ -85,10 +86,7 @@ class ChameleonConfig:
   tensor_parallel: bool = False
 
   def __post_init__(self):
-    if self.dim % self.num_heads or self.head_dim % 2:
-      raise ValueError(f"Must have an even head size, we instead got width {self.dim} over {self.num_heads} heads")
-    if self.num_heads % self.kv_heads:
-      raise ValueError(f"Must have heads divisible by kv heads, we instead got {self.num_heads} and {self.kv_heads}")
+    self.check_heads(2)
     if self.layout not in LAYOUTS:
       raise ValueError(f"Must have a layout in {', '.join(LAYOUTS)}, we instead got {self.layout!r}")
     if self.null_start not in (None, *NULL_STARTS):
@@ -98,14 +96,6 @@ class ChameleonConfig:
     if self.has_row_ends and (self.rows % 2 or self.columns % 2):
       raise ValueError(f"Must have even rows and columns for Lumina-mGPT, we instead got {self.rows} x {self.columns}")
     _ = self.rope  # refuses an impossible base
-
-  @property
-  def head_dim(self) -> int:
-    return self.dim // self.num_heads
-
-  @property
-  def kv_heads(self) -> int:
-    return self.num_kv_heads or self.num_heads
 
   @property
   def rope(self) -> Rope:
@@ -154,85 +144,51 @@ class HeadNorm(nn.Module):
     return (normed + bias.astype(jnp.float32)[None, None]).astype(x.dtype)
 
 
-class Attention(nn.Module):
-  """Causal attention with grouped queries; queries and keys are normed before they are rotated."""
-
-  config: ChameleonConfig
-
-  @nn.compact
-  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
-    cfg = self.config
-    project = lambda heads, name: heads_of(Linear(heads * cfg.head_dim, name=name)(x), heads)
-    q = rotate_halves(HeadNorm(name="q_norm")(project(cfg.num_heads, "q_proj")), table)  # [B, T, H, size]
-    k = rotate_halves(HeadNorm(name="k_norm")(project(cfg.kv_heads, "k_proj")), table)  # [B, T, Hkv, size]
-    out, cache = attend_cached(q, k, project(cfg.kv_heads, "v_proj"), at, cache)
-    return Linear(cfg.dim, name="o_proj")(out), cache
-
-
 class Block(nn.Module):
-  """Transformer block with norms before or after attention and MLP."""
+  """Transformer block with norms before or after attention and MLP; queries and keys are normed before they are rotated."""
 
   config: ChameleonConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
+  def __call__(self, x: Array, at: Positions, cache: LayerCache):
     cfg = self.config
-    first = RMSNorm(cfg.norm_eps, name="input_layernorm")
-    second = RMSNorm(cfg.norm_eps, name="post_attention_layernorm")
-    attention = Attention(cfg, name="self_attn")
-    mlp = SwiGLU(cfg.ffn_hidden, ("gate_proj", "up_proj", "down_proj"), name="mlp")
-    if cfg.post_norm:
-      attended, cache = attention(x, table, at, cache)
-      x = x + first(attended)
-      return x + second(mlp(x)), cache
-    attended, cache = attention(first(x), table, at, cache)
-    x = x + attended
-    return x + mlp(second(x)), cache
+    norm1, norm2 = (RMSNorm(cfg.norm_eps, name=name) for name in ("input_layernorm", "post_attention_layernorm"))
+    sizes = cfg.num_heads, cfg.kv_heads, cfg.head_dim
+    attention = Attention(*sizes, rotate_halves, norm=HeadNorm, name="self_attn")
+    mlp = SwiGLU(cfg.ffn_hidden, name="mlp")
+    if not cfg.post_norm:
+      return pre_norm(x, at, cache, norm1, attention, norm2, mlp)
+    attended, cache = attention(x, at, cache)
+    x = x + norm1(attended)
+    return x + norm2(mlp(x)), cache
 
 
-class Chameleon(nn.Module):
+class Chameleon(Transformer):
   """The transformer; see the module docstring. Call it through `chameleon_fns` or `drawing_fns`.
 
   Attributes:
     draws: whether tokens are local ids of images.
-    lens: also return `ModelOutput.lens`.
   """
 
   config: ChameleonConfig
   draws: bool = False
-  lens: bool = False
 
-  @nn.compact
-  def __call__(
-    self,
-    inputs: PyTree,
-    cache: kv_cache.KVCache | None,
-    positions: Array | None,
-    mask: Array | None = None,
-    inject: Array | None = None,
-    logits_at: Array | None = None,
-    slot: Array | None = None,
-  ):
+  def setup(self):
+    cfg = self.config
+    self.embed_tokens = Embedding(cfg.vocab_size, cfg.dim)
+    self.layers = [Block(cfg) for _ in range(cfg.num_layers)]
+    self.norm = RMSNorm(cfg.norm_eps)
+    self.lm_head = Linear(len(cfg.drawn_ids) if self.draws else cfg.vocab_size)
+
+  def embed(self, inputs, cache=None, positions=None, mask=None, inject=None, slot=None) -> tuple[Array, Positions]:
     cfg = self.config
     inputs = self._of_vocabulary(inputs) if self.draws else inputs
     ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
-    x = constrain(Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")(ids).astype(cfg.dtype))  # [B, T, D]
-    if inject is not None:
-      x = x + inject.astype(x.dtype)
-    table = rope_table(cfg.rope, text_positions, cfg.head_dim)
-    below = []
+    at = dataclasses.replace(at, rotation=rope_table(cfg.rope, text_positions, cfg.head_dim))
+    return enter(self.embed_tokens(ids), cfg.dtype, inject), at
 
-    def block(i, x, layer):
-      below.extend([x] if i else [])
-      return Block(cfg, name=f"layers_{i}")(x, table, at, layer)
-
-    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
-    outputs = len(cfg.drawn_ids) if self.draws else cfg.vocab_size
-    norm, head = RMSNorm(cfg.norm_eps, name="norm"), Linear(outputs, name="lm_head")
-    features = norm(x)
-    logits = constrain(head(wanted(features, logits_at)).astype(jnp.float32))
-    lens = lens_of(below, lambda layer: head(norm(layer)), logits, logits_at) if self.lens else None
-    return ModelOutput(logits, features, lens=lens), cache
+  def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
+    return read_out(self.norm(x), self.lm_head, logits_at)
 
   def _of_vocabulary(self, inputs: PyTree) -> PyTree:
     """Inputs whose local ids are replaced by the vocabulary's; those of prompts are already."""
@@ -247,4 +203,4 @@ class Chameleon(nn.Module):
 @functools.cache
 def chameleon_fns(config: ChameleonConfig) -> ModelFns:
   """Pure functions over the whole vocabulary; the same object for equal configs, so that jit caches hit."""
-  return language_fns(Chameleon(config), kv_heads=config.kv_heads)
+  return language_fns(Chameleon(config))

@@ -20,13 +20,9 @@ from jaxspec.models.trunk import Tables, Trunk, declare
 
 
 @functools.cache
-def drawing_fns(config: ChameleonConfig, *, lens: bool = False) -> ModelFns:
-  """Pure functions over local ids; their parameters are those of `drawing_params`.
-
-  Args:
-    lens: also return `ModelOutput.lens`; a compiled program computes it only if it is read.
-  """
-  fns = language_fns(Chameleon(config, draws=True, lens=lens), kv_heads=config.kv_heads)
+def drawing_fns(config: ChameleonConfig) -> ModelFns:
+  """Pure functions over local ids; their parameters are those of `drawing_params`."""
+  fns = language_fns(Chameleon(config, draws=True))
   return fns._replace(null_condition=lambda params, prompt: null_prompt(config, prompt))
 
 

@@ -32,10 +32,11 @@ from jaxspec.diffusion.schedule import SCHEDULES
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.nn.config_checks import check_whole, published
 from jaxspec.models.nn.conv import Conv
-from jaxspec.models.nn.denoising import FinalLayer, TimeEmbed, bind_head, timestep_features
+from jaxspec.models.nn.denoising import FinalLayer, bind_head, time_embed, timestep_features
 from jaxspec.models.nn.linear import Dense, Embedding
+from jaxspec.models.nn.mlp import MLP
 from jaxspec.models.nn.norm import layer_norm
-from jaxspec.models.nn.vit import MLP, Attention
+from jaxspec.models.nn.vit import Attention
 
 # Guidance changes the noise of these leading channels only; the released networks were measured in this way.
 GUIDED_CHANNELS = 3
@@ -147,7 +148,7 @@ class Block(nn.Module):
     norm = lambda h: layer_norm(h, _EPS).astype(h.dtype)
     everywhere = jnp.ones((1, x.shape[1]), bool)
     x = x + gate1 * Attention(self.num_heads, name="attn")(norm(x) * (1 + scale1) + shift1, everywhere)
-    mlp = MLP(int(self.mlp_ratio * width), approximate=True, name="mlp")
+    mlp = MLP(int(self.mlp_ratio * width), std=None, name="mlp")
     return x + gate2 * mlp(norm(x) * (1 + scale2) + shift2)
 
 
@@ -160,7 +161,7 @@ class DiT(nn.Module):
     cfg = self.config
     self.x_embedder = Conv(cfg.dim, size=cfg.patch_size, stride=cfg.patch_size, padding="VALID")
     self.pos_embed = self.param("pos_embed", lambda key: jnp.asarray(grid_positions(cfg.grid, cfg.dim)))
-    self.t_embedder = TimeEmbed(cfg.dim)
+    self.t_embedder = time_embed(cfg.dim)
     self.y_embedder = Embedding(cfg.num_classes + 1, cfg.dim)
     self.blocks = [Block(cfg.num_heads, cfg.mlp_ratio) for _ in range(cfg.num_layers)]
     self.final_layer = FinalLayer(2 * cfg.patch_size**2 * cfg.latent_channels)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import Array
 from jaxspec.diffusion.ddpm import Prediction
-from jaxspec.models.nn.denoising import FinalLayer, TimeEmbed, timestep_features
+from jaxspec.models.nn.denoising import FinalLayer, time_embed, timestep_features
 from jaxspec.models.nn.linear import Dense
 from jaxspec.models.nn.norm import LayerNorm
 
@@ -55,7 +55,7 @@ class DiffLoss(nn.Module):
   dtype: str = "float32"
 
   def setup(self):
-    self.time_embed = TimeEmbed(self.width)
+    self.time_embed = time_embed(self.width)
     self.cond_embed = Dense(self.width)
     self.input_proj = Dense(self.width)
     self.res_blocks = [ResBlock(self.width) for _ in range(self.depth)]

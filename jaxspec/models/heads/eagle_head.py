@@ -21,23 +21,25 @@ from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from jaxspec.core.mesh import constrain
 from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.llamagen import Attention, feed_forward
-from jaxspec.models.nn import kv_cache
-from jaxspec.models.nn.causal import read_positions, run_blocks, transformer_fns, wanted
+from jaxspec.models.llamagen import attention_of, feed_forward
+from jaxspec.models.nn.causal import LayerCache, Positions, read_positions
+from jaxspec.models.nn.config_checks import HeadSizes
 from jaxspec.models.nn.linear import Embedding, Linear
 from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.rope import rope_2d
+from jaxspec.models.nn.transformer import Transformer, read_out, transformer_fns
 from jaxspec.models.trunk import trunk_of
 
 HOST_TABLES = ("tok_embeddings", "output")  # in the order of `jaxspec.models.trunk.Tables`
 
 
 @dataclasses.dataclass(frozen=True)
-class EagleConfig:
+class EagleConfig(HeadSizes):
   """Architecture of a drafter; widths and positions are the host's.
 
   Attributes:
@@ -64,28 +66,14 @@ class EagleConfig:
       raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
     if self.grid < 1 or self.num_tokens % self.grid:
       raise ValueError(f"Must have rows of equal length, we instead got {self.num_tokens} tokens and {self.columns} columns")
-    if self.dim % self.num_heads or self.head_dim % 4:
-      raise ValueError(f"Must have a head size divisible by 4, we instead got width {self.dim} over {self.num_heads} heads")
+    self.check_heads(4)
     if self.prefix_len < 1:
       raise ValueError(f"Must have a host with at least one condition token, we instead got {self.prefix_len}")
-
-  @property
-  def tensor_parallel(self) -> bool:
-    """False: drafts are copied to all devices."""
-    return False
 
   @property
   def grid(self) -> int:
     """Tokens of a row of the image."""
     return round(self.num_tokens**0.5) if self.columns is None else self.columns
-
-  @property
-  def head_dim(self) -> int:
-    return self.dim // self.num_heads
-
-  @property
-  def kv_heads(self) -> int:
-    return self.num_kv_heads or self.num_heads
 
   @classmethod
   def of(cls, host: Any) -> EagleConfig:
@@ -97,41 +85,46 @@ class EagleConfig:
     return cls(**trunk_of(host).head_fields(host))
 
 
-class Eagle(nn.Module):
+class Eagle(Transformer):
   """The network; see the module docstring. Call it through `eagle_fns`."""
 
   config: EagleConfig
 
-  @nn.compact
-  def __call__(
-    self,
-    inputs: Pairs,
-    cache: kv_cache.KVCache | None,
-    positions: Array | None,
-    mask: Array | None = None,
-    inject: Array | None = None,
-    logits_at: Array | None = None,
-    slot: Array | None = None,
-  ):
+  @property
+  def num_layers(self) -> int:
+    return 1
+
+  def setup(self):
+    cfg = self.config
+    self.tok_embeddings = Embedding(cfg.vocab_size, cfg.dim)
+    self.fc_bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
+    self.fc = Linear(cfg.dim)
+    self.attention = attention_of(cfg)
+    self.ffn_norm = RMSNorm(cfg.norm_eps)
+    self.feed_forward = feed_forward(cfg.ffn_hidden)
+    self.output = Linear(cfg.vocab_size)
+
+  def embed(self, inputs: Pairs, cache=None, positions=None, mask=None, inject=None, slot=None) -> tuple[Array, Positions]:
     if inject is not None:
       raise ValueError("Must have no injected embeddings in an EAGLE drafter, we instead got some")
     cfg = self.config
-    embedding = Embedding(cfg.vocab_size, cfg.dim, name="tok_embeddings")(inputs.tokens)
+    embedding = self.tok_embeddings(inputs.tokens)
     if (width := inputs.features.shape[-1]) != cfg.dim:
       raise ValueError(f"Must have features of width {cfg.dim} in an EAGLE drafter, we instead got {width}")
     embedding = constrain(embedding.astype(cfg.dtype))  # the host's tables may be divided
     x = jnp.concatenate([embedding, inputs.features.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
-    bias = self.param("fc_bias", nn.initializers.zeros, (cfg.dim,), jnp.float32)
-    x = Linear(cfg.dim, name="fc")(x) + bias.astype(x.dtype)[None, None]
-
+    x = self.fc(x) + self.fc_bias.astype(x.dtype)[None, None]
     at = read_positions(x.shape[1], cache, positions, mask, slot)
     table = rope_2d(at.positions, prefix_len=cfg.prefix_len - 1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base)
-    attention = lambda _, x, layer: Attention(cfg, name="attention")(x, table, at, layer)
-    attended, cache = run_blocks(attention, 1, x, cache, at.key_mask)
+    return x, dataclasses.replace(at, rotation=table)
+
+  def block(self, i: int, x: Array, at: Positions, cache: LayerCache) -> tuple[Array, LayerCache]:
+    attended, cache = self.attention(x, at, cache)
     x = x + attended
-    x = x + feed_forward(cfg)(RMSNorm(cfg.norm_eps, name="ffn_norm")(x))
-    logits = constrain(Linear(cfg.vocab_size, name="output")(wanted(x, logits_at)).astype(jnp.float32))
-    return ModelOutput(logits, x), cache
+    return x + self.feed_forward(self.ffn_norm(x)), cache
+
+  def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
+    return read_out(x, self.output, logits_at)
 
 
 def borrowed(host: Any, params: Params) -> Params:
@@ -158,15 +151,14 @@ def eagle_fns(config: EagleConfig) -> ModelFns:
 
   ``init`` gives the drafter's own parameters; ``apply`` takes them with the host's tables (`attach`).
   """
-  module = Eagle(config)
-
-  def init(key: Key) -> Params:
-    inputs = Pairs(jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, config.dim)))
-    params = module.init(key, inputs, None, jnp.zeros((1, 1), jnp.int32))["params"]
-    return {name: leaf for name, leaf in params.items() if name not in HOST_TABLES}
 
   def null_condition(params: Params, condition):
     return condition  # the unconditional half comes with the host's features
 
-  prefix_len = lambda condition: config.prefix_len - 1
-  return transformer_fns(module, init, prefix_len, null_condition, num_layers=1, kv_heads=config.kv_heads)
+  sample = Pairs(np.zeros((1, 1), np.int32), np.zeros((1, 1, config.dim), np.float32))
+  fns = transformer_fns(Eagle(config), sample, lambda condition: config.prefix_len - 1, null_condition)
+
+  def init(key: Key) -> Params:
+    return {name: leaf for name, leaf in fns.init(key).items() if name not in HOST_TABLES}
+
+  return fns._replace(init=init)

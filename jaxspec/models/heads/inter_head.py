@@ -18,7 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.types import Array, Intervals, Key, ModelFns, ModelOutput, Params
+from jaxspec.core.types import Array, Cache, Intervals, Key, ModelFns, ModelOutput, Params, PyTree
 from jaxspec.intervals.heads import check_combination
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.nn.call import call
@@ -115,17 +115,37 @@ def with_inter_head(trunk: ModelFns, vocab: int, *, num_heads: int = 1, max_radi
     return {"trunk": trunk_params, "head": module.init(jax.random.fold_in(key, 1), features, logits)["params"]}
 
   def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
-    output, cache = trunk.apply(
-      params["trunk"], inputs, cache, positions=positions, mask=mask, inject=inject, logits_at=logits_at, slot=slot
-    )
+    options = dict(positions=positions, mask=mask, inject=inject, slot=slot)
+    output, lens, cache = _read(trunk, params["trunk"], inputs, cache, logits_at, options)
     intervals: Intervals = call(module, params["head"], wanted(output.features, logits_at), output.logits)
-    intervals = intervals._replace(lens=output.lens)
+    intervals = intervals._replace(lens=lens)
     return ModelOutput(intervals.centre[:, :, 0], output.features, intervals), cache
 
   of_trunk, null_condition = trunk.null_condition, None
   if of_trunk is not None:
     null_condition = lambda params, condition: of_trunk(params["trunk"], condition)
   return ModelFns(init, trunk.init_cache, apply, trunk.prefix_len, null_condition, trunk.compact, trunk.take, trunk.put)
+
+
+def _read(
+  trunk: ModelFns, params: Params, inputs: PyTree, cache: Cache | None, logits_at: Array | None, options: dict[str, Any]
+) -> tuple[ModelOutput, Array | None, Cache | None]:
+  """Output of the trunk, `Intervals.lens` (None of a trunk without `Layers`), and the cache.
+
+  A compiled program computes the lens only if it is read.
+  """
+  if (layers := trunk.layers) is None:
+    output, cache = trunk.apply(params, inputs, cache, logits_at=logits_at, **options)
+    return output, None, cache
+  x, context = layers.embed(params, inputs, cache, **options)
+  outputs = []
+  for i in range(layers.num_layers):
+    x, cache = layers.blocks(params, x, context, cache, i, i + 1)
+    outputs.append(layers.head(params, x, logits_at))
+  *below, output = outputs
+  logits = output.need_logits()
+  none = jnp.zeros((*logits.shape[:2], 0, logits.shape[2]), jnp.float32)
+  return output, jnp.stack([each.need_logits() for each in below], axis=2) if below else none, cache
 
 
 def _width(trunk: ModelFns, params: Params) -> int:
@@ -141,7 +161,7 @@ def _trunk(config: Any) -> Trunk:
 @functools.cache
 def inter_head_fns(config: InterHeadConfig) -> ModelFns:
   """Pure functions of an edge network; the same object for equal configs. The drafter computes the interval features."""
-  trunk = _trunk(config.trunk).fns(config.trunk, lens=True)
+  trunk = _trunk(config.trunk).fns(config.trunk)
   fns = with_inter_head(trunk, config.drawn, num_heads=config.num_heads, max_radius=config.max_radius)
   if config.features is None:
     return fns

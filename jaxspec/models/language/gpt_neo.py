@@ -16,24 +16,22 @@ import functools
 from typing import Any
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 
-from jaxspec.core.mesh import constrain
-from jaxspec.core.types import Array, ModelFns, ModelOutput, PyTree
-from jaxspec.models.language.language import heads_of, language_fns, read_inputs
-from jaxspec.models.nn import kv_cache
+from jaxspec.core.types import Array, ModelFns, ModelOutput
+from jaxspec.models.language.language import language_fns, read_inputs
 from jaxspec.models.nn.attention import window_mask
-from jaxspec.models.nn.causal import LayerCache, Positions, attend_cached, run_blocks, wanted
-from jaxspec.models.nn.config_checks import published
+from jaxspec.models.nn.causal import Attention, LayerCache, Positions, pre_norm
+from jaxspec.models.nn.config_checks import HeadSizes, published
 from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.mlp import MLP
 from jaxspec.models.nn.norm import LayerNorm
+from jaxspec.models.nn.transformer import Transformer, enter, read_out
 
 LAYER_KINDS = ("global", "local")
 
 
 @dataclasses.dataclass(frozen=True)
-class GPTNeoConfig:
+class GPTNeoConfig(HeadSizes):
   """Architecture of one GPT-Neo network.
 
   Attributes:
@@ -59,8 +57,7 @@ class GPTNeoConfig:
   tensor_parallel: bool = False
 
   def __post_init__(self):
-    if self.dim % self.num_heads:
-      raise ValueError(f"Must have a width divisible by the heads, we instead got {self.dim} over {self.num_heads}")
+    self.check_heads()
     if len(self.layer_kinds) != self.num_layers or set(self.layer_kinds) - set(LAYER_KINDS):
       raise ValueError(
         f"Must have {self.num_layers} attention layers, each global or local, we instead got {self.attention_layers}"
@@ -71,10 +68,6 @@ class GPTNeoConfig:
   @property
   def layer_kinds(self) -> tuple[str, ...]:
     return self.attention_layers or tuple(LAYER_KINDS[i % 2] for i in range(self.num_layers))
-
-  @property
-  def head_dim(self) -> int:
-    return self.dim // self.num_heads
 
   @classmethod
   def named(cls, name: str, **overrides) -> GPTNeoConfig:
@@ -88,78 +81,54 @@ class GPTNeoConfig:
 PUBLISHED_SIZES = {"125M": (12, 768, 12), "1.3B": (24, 2048, 16), "2.7B": (32, 2560, 20)}
 
 
-class Attention(nn.Module):
-  """Causal attention with unscaled scores; only the output projection has a bias."""
-
-  config: GPTNeoConfig
-
-  @nn.compact
-  def __call__(self, x: Array, at: Positions, cache: LayerCache):
-    cfg = self.config
-    project = lambda name: heads_of(Linear(cfg.dim, name=name)(x), cfg.num_heads)  # [B, T, H, size]
-    out, cache = attend_cached(project("q_proj"), project("k_proj"), project("v_proj"), at, cache, scale=1.0)
-    return Linear(cfg.dim, bias=True, name="out_proj")(out), cache
-
-
-class MLP(nn.Module):
-  """``c_proj(gelu_tanh(c_fc(x)))`` with biases."""
-
-  config: GPTNeoConfig
-
-  @nn.compact
-  def __call__(self, x: Array) -> Array:
-    hidden = Linear(self.config.ffn_hidden or 4 * self.config.dim, bias=True, name="c_fc")(x)
-    return Linear(self.config.dim, bias=True, name="c_proj")(jax.nn.gelu(hidden, approximate=True))
-
-
 class Block(nn.Module):
-  """Pre-norm transformer block."""
+  """Pre-norm transformer block: attention with unscaled scores and a bias at its output alone, and a tanh-GELU MLP."""
 
   config: GPTNeoConfig
 
   @nn.compact
   def __call__(self, x: Array, at: Positions, cache: LayerCache):
-    eps = self.config.norm_eps
-    attended, cache = Attention(self.config, name="attn")(LayerNorm(eps, name="ln_1")(x), at, cache)
-    x = x + attended
-    return x + MLP(self.config, name="mlp")(LayerNorm(eps, name="ln_2")(x)), cache
+    cfg, names = self.config, ("q_proj", "k_proj", "v_proj", "out_proj")
+    norm1, norm2 = (LayerNorm(cfg.norm_eps, name=name) for name in ("ln_1", "ln_2"))
+    attention = Attention(
+      cfg.num_heads, cfg.kv_heads, cfg.head_dim, names=names, output_bias=True, scale=1.0, name="attn"
+    )
+    mlp = MLP(cfg.ffn_hidden or 4 * cfg.dim, names=("c_fc", "c_proj"), name="mlp")
+    return pre_norm(x, at, cache, norm1, attention, norm2, mlp)
 
 
-class GPTNeo(nn.Module):
+class GPTNeo(Transformer):
   """The transformer; see the module docstring. Call it through `gpt_neo_fns`."""
 
   config: GPTNeoConfig
 
-  @nn.compact
-  def __call__(
-    self,
-    inputs: PyTree,
-    cache: kv_cache.KVCache | None,
-    positions: Array | None,
-    mask: Array | None = None,
-    inject: Array | None = None,
-    logits_at: Array | None = None,
-    slot: Array | None = None,
-  ):
+  def setup(self):
+    cfg = self.config
+    self.wte = Embedding(cfg.vocab_size, cfg.dim)
+    self.wpe = Embedding(cfg.max_positions, cfg.dim)
+    self.h = [Block(cfg) for _ in range(cfg.num_layers)]
+    self.ln_f = LayerNorm(cfg.norm_eps)
+    if not cfg.tie_embeddings:
+      self.lm_head = Linear(cfg.vocab_size)
+
+  def embed(self, inputs, cache=None, positions=None, mask=None, inject=None, slot=None) -> tuple[Array, Positions]:
     cfg = self.config
     ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
-    table = Embedding(cfg.vocab_size, cfg.dim, name="wte")
-    x = table(ids) + Embedding(cfg.max_positions, cfg.dim, name="wpe")(text_positions)  # [B, T, D]
-    x = constrain(x.astype(cfg.dtype))
-    if inject is not None:
-      x = x + inject.astype(x.dtype)
-    seen = {"global": at}
     if "local" in cfg.layer_kinds:
-      seen["local"] = dataclasses.replace(at, mask=window_mask(at.mask, at.positions, at.start, cfg.window_size, mask))
-    block = lambda i, x, layer: Block(cfg, name=f"h_{i}")(x, seen[cfg.layer_kinds[i]], layer)
-    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
-    features = LayerNorm(cfg.norm_eps, name="ln_f")(x)
-    head = table.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
-    logits = constrain(head(wanted(features, logits_at)).astype(jnp.float32))
-    return ModelOutput(logits, features), cache
+      local = window_mask(at.mask, at.positions, at.start, cfg.window_size, mask)
+      at = dataclasses.replace(at, local_mask=local)
+    return enter(self.wte(ids) + self.wpe(text_positions), cfg.dtype, inject), at
+
+  def block(self, i: int, x: Array, at: Positions, cache: LayerCache) -> tuple[Array, LayerCache]:
+    if self.config.layer_kinds[i] == "local":
+      at = dataclasses.replace(at, mask=at.local_mask)
+    return self.h[i](x, at, cache)
+
+  def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
+    return read_out(self.ln_f(x), self.wte.logits if self.config.tie_embeddings else self.lm_head, logits_at)
 
 
 @functools.cache
 def gpt_neo_fns(config: GPTNeoConfig) -> ModelFns:
   """Pure functions of one GPT-Neo network; the same object for equal configs, so that jit caches hit."""
-  return language_fns(GPTNeo(config), kv_heads=config.num_heads)
+  return language_fns(GPTNeo(config))

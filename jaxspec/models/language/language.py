@@ -7,13 +7,14 @@ text (rotary angles, learned positions, windows) count from the first token of t
 
 from __future__ import annotations
 
-import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
-from jaxspec.core.types import Array, Key, ModelFns, Params, PyTree
+from jaxspec.core.types import Array, ModelFns, PyTree
 from jaxspec.models.conditions import Prefixed, Prompt, align_right
 from jaxspec.models.nn import kv_cache
-from jaxspec.models.nn.causal import Positions, read_positions, transformer_fns
+from jaxspec.models.nn.causal import Positions, read_positions
+from jaxspec.models.nn.transformer import Transformer, transformer_fns
 
 
 def read_inputs(
@@ -41,16 +42,6 @@ def read_inputs(
   return ids, jnp.maximum(at.positions - padding, 0), at
 
 
-def heads_of(x: Array, num_heads: int) -> Array:
-  """``[B, T, H * size]`` to ``[B, T, H, size]``."""
-  return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads)
-
-
-def language_fns(module: nn.Module, *, kv_heads: int) -> ModelFns:
+def language_fns(module: Transformer) -> ModelFns:
   """Pure functions of a language model; see `transformer_fns`."""
-
-  def init(key: Key) -> Params:
-    return module.init(key, jnp.zeros((1, 1), jnp.int32), None, None)["params"]
-
-  prefix_len = lambda prompt: prompt.tokens.shape[1]
-  return transformer_fns(module, init, prefix_len, num_layers=module.config.num_layers, kv_heads=kv_heads)
+  return transformer_fns(module, np.zeros((1, 1), np.int32), lambda prompt: prompt.tokens.shape[1])

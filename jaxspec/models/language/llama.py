@@ -13,20 +13,20 @@ import dataclasses
 import functools
 
 import flax.linen as nn
-import jax.numpy as jnp
 
-from jaxspec.core.mesh import constrain
-from jaxspec.core.types import Array, ModelFns, ModelOutput, PyTree
-from jaxspec.models.language.language import heads_of, language_fns, read_inputs
-from jaxspec.models.nn import kv_cache
-from jaxspec.models.nn.causal import LayerCache, Positions, SwiGLU, attend_cached, run_blocks, wanted
+from jaxspec.core.types import Array, ModelFns, ModelOutput
+from jaxspec.models.language.language import language_fns, read_inputs
+from jaxspec.models.nn.causal import Attention, LayerCache, Positions, pre_norm
+from jaxspec.models.nn.config_checks import HeadSizes
 from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.mlp import SwiGLU
 from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.rope_text import Rope, rope_table, rotate_halves
+from jaxspec.models.nn.transformer import Transformer, enter, read_out
 
 
 @dataclasses.dataclass(frozen=True)
-class LlamaConfig:
+class LlamaConfig(HeadSizes):
   """Architecture of one Llama network.
 
   Attributes:
@@ -61,20 +61,7 @@ class LlamaConfig:
   def __post_init__(self):
     if isinstance(self.rope, dict):
       object.__setattr__(self, "rope", _rope_of(self.rope))
-    if self.head_size is None and self.dim % self.num_heads:
-      raise ValueError(f"Must have a width divisible by the heads, we instead got {self.dim} over {self.num_heads}")
-    if self.head_dim % 2:
-      raise ValueError(f"Must have an even head size, we instead got {self.head_dim}")
-    if self.num_heads % self.kv_heads:
-      raise ValueError(f"Must have heads divisible by kv heads, we instead got {self.num_heads} and {self.kv_heads}")
-
-  @property
-  def head_dim(self) -> int:
-    return self.head_size or self.dim // self.num_heads
-
-  @property
-  def kv_heads(self) -> int:
-    return self.num_kv_heads or self.num_heads
+    self.check_heads(2)
 
 
 def _rope_of(fields: dict) -> Rope:
@@ -84,70 +71,47 @@ def _rope_of(fields: dict) -> Rope:
   return Rope(**fields)
 
 
-class Attention(nn.Module):
-  """Causal attention with grouped queries."""
-
-  config: LlamaConfig
-
-  @nn.compact
-  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
-    cfg = self.config
-    project = lambda heads, name: heads_of(Linear(heads * cfg.head_dim, bias=cfg.attention_bias, name=name)(x), heads)
-    q = rotate_halves(project(cfg.num_heads, "q_proj"), table)  # [B, T, H, size]
-    k = rotate_halves(project(cfg.kv_heads, "k_proj"), table)  # [B, T, Hkv, size]
-    out, cache = attend_cached(q, k, project(cfg.kv_heads, "v_proj"), at, cache)
-    return Linear(cfg.dim, bias=cfg.attention_bias, name="o_proj")(out), cache
-
-
 class Block(nn.Module):
   """Pre-norm transformer block."""
 
   config: LlamaConfig
 
   @nn.compact
-  def __call__(self, x: Array, table: Array, at: Positions, cache: LayerCache):
+  def __call__(self, x: Array, at: Positions, cache: LayerCache):
     cfg = self.config
-    normed = RMSNorm(cfg.norm_eps, name="input_layernorm")(x)
-    attended, cache = Attention(cfg, name="self_attn")(normed, table, at, cache)
-    x = x + attended
-    mlp = SwiGLU(cfg.ffn_hidden, ("gate_proj", "up_proj", "down_proj"), cfg.mlp_bias, name="mlp")
-    return x + mlp(RMSNorm(cfg.norm_eps, name="post_attention_layernorm")(x)), cache
+    norm1, norm2 = (RMSNorm(cfg.norm_eps, name=name) for name in ("input_layernorm", "post_attention_layernorm"))
+    sizes, bias = (cfg.num_heads, cfg.kv_heads, cfg.head_dim), cfg.attention_bias
+    attention = Attention(*sizes, rotate_halves, bias=bias, output_bias=bias, name="self_attn")
+    return pre_norm(x, at, cache, norm1, attention, norm2, SwiGLU(cfg.ffn_hidden, bias=cfg.mlp_bias, name="mlp"))
 
 
-class Llama(nn.Module):
+class Llama(Transformer):
   """The transformer; see the module docstring. Call it through `llama_fns`."""
 
   config: LlamaConfig
 
-  @nn.compact
-  def __call__(
-    self,
-    inputs: PyTree,
-    cache: kv_cache.KVCache | None,
-    positions: Array | None,
-    mask: Array | None = None,
-    inject: Array | None = None,
-    logits_at: Array | None = None,
-    slot: Array | None = None,
-  ):
+  def setup(self):
+    cfg = self.config
+    self.embed_tokens = Embedding(cfg.vocab_size, cfg.dim)
+    self.layers = [Block(cfg) for _ in range(cfg.num_layers)]
+    self.norm = RMSNorm(cfg.norm_eps)
+    if cfg.head_map:
+      self.head_map = Linear(cfg.dim, bias=True)
+    if not cfg.tie_embeddings:
+      self.lm_head = Linear(cfg.vocab_size)
+
+  def embed(self, inputs, cache=None, positions=None, mask=None, inject=None, slot=None) -> tuple[Array, Positions]:
     cfg = self.config
     ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
-    embed = Embedding(cfg.vocab_size, cfg.dim, name="embed_tokens")
-    x = constrain(embed(ids).astype(cfg.dtype))  # [B, T, D]
-    if inject is not None:
-      x = x + inject.astype(x.dtype)
-    table = rope_table(cfg.rope, text_positions, cfg.head_dim)
-    block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
-    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
-    features = RMSNorm(cfg.norm_eps, name="norm")(x)
-    if cfg.head_map:
-      features = Linear(cfg.dim, bias=True, name="head_map")(features)
-    head = embed.logits if cfg.tie_embeddings else Linear(cfg.vocab_size, name="lm_head")
-    logits = constrain(head(wanted(features, logits_at)).astype(jnp.float32))
-    return ModelOutput(logits, features), cache
+    at = dataclasses.replace(at, rotation=rope_table(cfg.rope, text_positions, cfg.head_dim))
+    return enter(self.embed_tokens(ids), cfg.dtype, inject), at
+
+  def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
+    features = self.head_map(self.norm(x)) if self.config.head_map else self.norm(x)
+    return read_out(features, self.embed_tokens.logits if self.config.tie_embeddings else self.lm_head, logits_at)
 
 
 @functools.cache
 def llama_fns(config: LlamaConfig) -> ModelFns:
   """Pure functions of one Llama network; the same object for equal configs, so that jit caches hit."""
-  return language_fns(Llama(config), kv_heads=config.kv_heads)
+  return language_fns(Llama(config))

@@ -14,29 +14,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
+from jaxspec.core.types import Array, Key, ModelOutput, Params
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.models.heads.diff_loss import DiffLoss
-from jaxspec.models.llamagen import Block, ClassEmbedding, LlamaGenConfig
-from jaxspec.models.nn import kv_cache
-from jaxspec.models.nn.call import call
-from jaxspec.models.nn.causal import read_positions, run_blocks, wanted
-from jaxspec.models.nn.config_checks import check_whole
+from jaxspec.models.llamagen import Block, ClassEmbedding, LlamaGenConfig, rotated
+from jaxspec.models.nn.causal import Positions, read_positions, wanted
+from jaxspec.models.nn.config_checks import HeadSizes, check_whole
 from jaxspec.models.nn.denoising import bind_head
 from jaxspec.models.nn.linear import Dense
 from jaxspec.models.nn.norm import RMSNorm
-from jaxspec.models.nn.rope import rope_2d
+from jaxspec.models.nn.transformer import Transformer, transformer_fns
 from jaxspec.models.token_fns import HeadFns
 
 
 @dataclasses.dataclass(frozen=True)
-class CausalTokensConfig:
+class CausalTokensConfig(HeadSizes):
   """Architecture of one network.
 
   Attributes:
@@ -82,39 +79,33 @@ class CausalTokensConfig:
     )  # fmt: skip
 
 
-class CausalTokens(nn.Module):
+class CausalTokens(Transformer):
   """The transformer without its head; call it through `causal_token_fns`."""
 
   config: CausalTokensConfig
 
-  @nn.compact
-  def __call__(
-    self,
-    inputs: PyTree,
-    cache: kv_cache.KVCache | None,
-    positions: Array | None,
-    logits_at: Array | None = None,
-    slot: Array | None = None,
-  ) -> tuple[Array, kv_cache.KVCache | None]:
+  def setup(self):
     cfg = self.config.trunk
-    x = self._embed(inputs).astype(cfg.dtype)  # [B, T, D]
-    at = read_positions(x.shape[1], cache, positions, None, slot)
-    table = rope_2d(
-      at.positions, prefix_len=1, grid=cfg.grid, head_dim=cfg.head_dim, base=cfg.rope_base, prefix_keys=cfg.prefix_keys
-    )
-    block = lambda i, x, layer: Block(cfg, name=f"layers_{i}")(x, table, at, layer)
-    x, cache = run_blocks(block, cfg.num_layers, x, cache, at.key_mask)
-    return RMSNorm(cfg.norm_eps, name="norm")(wanted(x, logits_at)).astype(jnp.float32), cache
+    self.cls_embedding = ClassEmbedding(cfg)
+    self.input_proj = Dense(cfg.dim)
+    self.layers = [Block(cfg) for _ in range(cfg.num_layers)]
+    self.norm = RMSNorm(cfg.norm_eps)
 
-  def _embed(self, inputs: PyTree) -> Array:
-    embed_condition = ClassEmbedding(self.config.trunk, name="cls_embedding")
-    project = Dense(self.config.dim, name="input_proj")
-    of_tokens = lambda tokens: project(tokens.astype(self.config.dtype))
+  def embed(self, inputs, cache=None, positions=None, mask=None, inject=None, slot=None) -> tuple[Array, Positions]:
+    if mask is not None or inject is not None:
+      raise ValueError("Must have neither mask nor inject for a network of vector tokens")
+    project = lambda tokens: self.input_proj(tokens.astype(self.config.dtype))
     if isinstance(inputs, Prefixed):
       assert isinstance(inputs.condition, ClassLabels)
-      condition = embed_condition(inputs.condition).astype(self.config.dtype)
-      return jnp.concatenate([condition, of_tokens(inputs.tokens)], axis=1)
-    return embed_condition(inputs) if isinstance(inputs, ClassLabels) else of_tokens(inputs)
+      condition = self.cls_embedding(inputs.condition).astype(self.config.dtype)
+      x = jnp.concatenate([condition, project(inputs.tokens)], axis=1)
+    else:
+      x = self.cls_embedding(inputs) if isinstance(inputs, ClassLabels) else project(inputs)
+    at = read_positions(x.shape[1], cache, positions, None, slot)
+    return x.astype(self.config.dtype), rotated(self.config.trunk, at)
+
+  def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
+    return ModelOutput(None, self.norm(wanted(x, logits_at)).astype(jnp.float32))
 
 
 @functools.cache
@@ -125,27 +116,7 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
   and returns features ``[B, T, D]`` float32, see `jaxspec.models.token_fns.TokenFns`. It has no logits, draft trees or
   injections.
   """
-  module = CausalTokens(config)
   head = DiffLoss(config.token_dim, config.diffloss_width, config.diffloss_depth, config.dtype)
-
-  def init(key: Key) -> Params:
-    trunk_key, head_key = jax.random.split(key)
-    tokens = jnp.zeros((1, 1, config.token_dim))
-    inputs = Prefixed(ClassLabels(jnp.zeros((1,), jnp.int32)), tokens)
-    params = module.init(trunk_key, inputs, None, None)["params"]
-    z, time = jnp.zeros((1, config.dim)), jnp.zeros((1,), jnp.int32)
-    return {**params, "diffloss": head.init(head_key, tokens[:, 0], time, z)["params"]}
-
-  def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
-    trunk = config.trunk
-    return kv_cache.init_cache(trunk.num_layers, batch, trunk.kv_heads, max_len, trunk.head_dim, config.dtype)
-
-  def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
-    if mask is not None or inject is not None:
-      raise ValueError("Must have neither mask nor inject for a network of vector tokens")
-    own = {name: leaf for name, leaf in params.items() if name != "diffloss"}
-    z, cache = call(module, own, inputs, cache, positions, logits_at, slot)
-    return ModelOutput(None, z), cache
 
   def null_condition(params: Params, condition: ClassLabels) -> ClassLabels:
     return ClassLabels(jnp.full_like(condition.labels, config.num_classes))
@@ -153,5 +124,14 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
   def predictor(params: Params, z: Array, timesteps: np.ndarray) -> PredictFn:
     return bind_head(head, params["diffloss"], z, timesteps)
 
-  network = ModelFns(init, init_cache, apply, lambda condition: 1, null_condition)
+  sample = Prefixed(ClassLabels(np.zeros((1,), np.int32)), np.zeros((1, 1, config.token_dim), np.float32))
+  trunk = transformer_fns(CausalTokens(config), sample, lambda condition: 1, null_condition)
+
+  def init(key: Key) -> Params:
+    trunk_key, head_key = jax.random.split(key)
+    z, time = jnp.zeros((1, config.dim)), jnp.zeros((1,), jnp.int32)
+    return {**trunk.init(trunk_key), "diffloss": head.init(head_key, sample.tokens[:, 0], time, z)["params"]}
+
+  # No drafter of vectors has draft trees, and no server keeps their caches in a table.
+  network = trunk._replace(init=init, compact=None, take=None, put=None)
   return HeadFns(network, predictor, config.num_tokens, config.token_dim)

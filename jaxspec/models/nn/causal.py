@@ -1,16 +1,15 @@
-"""Shared parts of causal transformers: positions of the inputs of a pass, cached attention, SwiGLU and pure functions."""
+"""Shared parts of causal transformers: positions of the inputs of a pass, cached attention, pre-norm blocks."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
+from jaxspec.core.types import Array
 from jaxspec.models.nn import kv_cache
 from jaxspec.models.nn.attention import attend, attention_mask
 from jaxspec.models.nn.linear import Linear
@@ -21,21 +20,23 @@ LayerCache = tuple[Array, Array] | None  # keys and values of one layer
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Positions:
-  """Positions, slots and masks of the inputs of one pass."""
+  """Positions, slots and masks of the inputs of one pass: what every block reads besides the hidden states."""
 
   positions: Array  # [B or 1, T]
   start: Array  # [B or 1] slot of the first input
   key_mask: Array  # [B or 1, S] bool, False on padding
   mask: Array  # [B or 1, T, S] bool, the slots that every input sees
   causal: bool = dataclasses.field(metadata={"static": True})  # a whole sequence from its start
+  rotation: Array | None = None  # [B or 1, T, head_dim / 2, 2], cosine and sine of rotary positions
+  local_mask: Array | None = None  # as mask, of layers with local attention
 
 
 def read_positions(
   length: int,
   cache: kv_cache.KVCache | None,
   positions: Array | None,
-  mask: Array | None,
-  slot: Array | None,
+  mask: Array | None = None,
+  slot: Array | None = None,
   valid: Array | None = None,
 ) -> Positions:
   """`Positions` from arguments of `jaxspec.core.types.ApplyFn` for ``length`` inputs; ``valid [B, P]`` is False on
@@ -77,37 +78,59 @@ def _fold_heads(x: Array) -> Array:
   return x.swapaxes(1, 2).reshape(batch * heads, length, size)
 
 
-class SwiGLU(nn.Module):
-  """``down(silu(gate x) * up x)``; ``names`` are those of gate, up and down."""
+class Attention(nn.Module):
+  """Attention of the inputs of a pass to a cache, with grouped queries.
 
-  hidden: int
-  names: tuple[str, str, str]
+  Attributes:
+    num_heads: query heads.
+    kv_heads: heads of keys and values; a divisor of ``num_heads``.
+    head_dim: width of a head.
+    rotate: how `Positions.rotation` turns queries and keys; None: no rotary positions.
+    names: of the matrices of queries, keys, values and output.
+    fused: name of one matrix for queries, keys and values; None: one matrix each.
+    bias: whether queries, keys and values have biases.
+    output_bias: whether the output matrix has one.
+    norm: a module class that norms the heads ``[B, T, H, head_dim]`` of queries and keys before they are rotated, or None.
+    scale: factor of the scores; None is ``1 / sqrt(head_dim)``.
+  """
+
+  num_heads: int
+  kv_heads: int
+  head_dim: int
+  rotate: Callable[[Array, Array], Array] | None = None
+  names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj")
+  fused: str | None = None
   bias: bool = False
+  output_bias: bool = False
+  norm: Callable[..., nn.Module] | None = None
+  scale: float | None = None
 
   @nn.compact
-  def __call__(self, x: Array) -> Array:
-    gate, up, down = (
-      Linear(features, bias=self.bias, name=name)
-      for features, name in zip((self.hidden, self.hidden, x.shape[-1]), self.names)
-    )
-    return down(jax.nn.silu(gate(x)) * up(x))
+  def __call__(self, x: Array, at: Positions, cache: LayerCache) -> tuple[Array, LayerCache]:
+    def project(heads: int, name: str) -> Array:
+      return Linear(heads * self.head_dim, bias=self.bias, name=name)(x).reshape(*x.shape[:2], heads, self.head_dim)
+
+    heads, kv_heads = self.num_heads, self.kv_heads
+    if self.fused is None:
+      q, k, v = (project(count, name) for count, name in zip((heads, kv_heads, kv_heads), self.names))
+    else:
+      q, k, v = jnp.split(project(heads + 2 * kv_heads, self.fused), [heads, heads + kv_heads], axis=2)
+    if self.norm is not None:
+      q, k = self.norm(name="q_norm")(q), self.norm(name="k_norm")(k)
+    if self.rotate is not None:
+      assert at.rotation is not None
+      q, k = self.rotate(q, at.rotation), self.rotate(k, at.rotation)
+    out, cache = attend_cached(q, k, v, at, cache, self.scale)
+    return Linear(x.shape[-1], bias=self.output_bias, name=self.names[-1])(out), cache
 
 
-def run_blocks(
-  block: Callable[[int, Array, LayerCache], tuple[Array, LayerCache]],
-  num_layers: int,
-  x: Array,
-  cache: kv_cache.KVCache | None,
-  key_mask: Array,
-) -> tuple[Array, kv_cache.KVCache | None]:
-  """``x, layer_cache = block(i, x, layer_cache)`` for every layer; returns x and the cache of all layers."""
-  layers = []
-  for i in range(num_layers):
-    x, layer = block(i, x, None if cache is None else (cache.k[i], cache.v[i]))
-    layers.append(layer)
-  if cache is not None:
-    cache = kv_cache.KVCache(tuple(k for k, _ in layers), tuple(v for _, v in layers), key_mask)
-  return x, cache
+def pre_norm(
+  x: Array, at: Positions, cache: LayerCache, norm1: nn.Module, attention: nn.Module, norm2: nn.Module, mlp: nn.Module
+) -> tuple[Array, LayerCache]:
+  """A pre-norm block: ``x += attention(norm1 x)``, then ``x += mlp(norm2 x)``; returns x and the cache of the layer."""
+  attended, cache = attention(norm1(x), at, cache)
+  x = x + attended
+  return x + mlp(norm2(x)), cache
 
 
 def wanted(features: Array, logits_at: Array | None) -> Array:
@@ -116,39 +139,3 @@ def wanted(features: Array, logits_at: Array | None) -> Array:
     return features
   index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))
   return jnp.take_along_axis(features, index, axis=1)
-
-
-def lens_of(below: Sequence[Array], read: Callable[[Array], Array], logits: Array, logits_at: Array | None) -> Array:
-  """`ModelOutput.lens`: what the output matrix says of each layer below the last (the "logit lens").
-
-  Args:
-    below: the outputs ``[B, T, D]`` of these layers.
-    read: norm and output matrix of the network.
-    logits: its logits ``[B, T or 1, V]``.
-  """
-  found = [read(wanted(layer, logits_at)).astype(jnp.float32) for layer in below]
-  return jnp.stack(found, axis=2) if found else jnp.zeros((*logits.shape[:2], 0, logits.shape[2]), jnp.float32)
-
-
-def transformer_fns(
-  module: nn.Module,
-  init: Callable[[Key], Params],
-  prefix_len: Callable[[PyTree], int],
-  null_condition: Callable[[Params, PyTree], PyTree] | None = None,
-  *,
-  num_layers: int,
-  kv_heads: int,
-) -> ModelFns:
-  """Pure functions of a module ``(inputs, cache, positions, mask, inject, logits_at, slot) -> (output, cache)``."""
-  config = module.config
-  split = getattr(config, "tensor_parallel", False)
-
-  def init_cache(batch: int, max_len: int) -> kv_cache.KVCache:
-    return kv_cache.init_cache(num_layers, batch, kv_heads, max_len, config.head_dim, config.dtype, split_heads=split)
-
-  def apply(
-    params: Params, inputs: PyTree, cache: Any = None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None
-  ) -> tuple[ModelOutput, Any]:
-    return module.apply({"params": params}, inputs, cache, positions, mask, inject, logits_at, slot)
-
-  return ModelFns(init, init_cache, apply, prefix_len, null_condition, kv_cache.compact, kv_cache.take, kv_cache.put)

@@ -1,4 +1,4 @@
-"""What the configs of networks check alike when they are made."""
+"""What the configs of networks have and check alike."""
 
 from __future__ import annotations
 
@@ -19,6 +19,44 @@ def check_whole(config: Any) -> None:
     value = getattr(config, name)
     if type(value) is not int or value < 1:
       raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
+
+
+class HeadSizes:
+  """A base of dataclasses with the fields ``dim`` and ``num_heads``, and perhaps ``num_kv_heads`` and ``head_size``.
+
+  Attributes:
+    num_kv_heads: number of key/value heads; None is one for every query head.
+    head_size: None is ``dim / num_heads``.
+  """
+
+  dim: int
+  num_heads: int
+  num_kv_heads: int | None = None
+  head_size: int | None = None
+
+  @property
+  def head_dim(self) -> int:
+    return self.head_size or self.dim // self.num_heads
+
+  @property
+  def kv_heads(self) -> int:
+    return self.num_kv_heads or self.num_heads
+
+  def check_heads(self, divisor: int = 1) -> None:
+    """Checks the fields of the heads.
+
+    Args:
+      divisor: of the head size.
+    Raises:
+      ValueError: in one line.
+    """
+    dim, heads = self.dim, self.num_heads
+    if self.head_size is None and dim % heads:
+      raise ValueError(f"Must have a width divisible by the heads, we instead got width {dim} over {heads} heads")
+    if self.head_dim % divisor:
+      raise ValueError(f"Must have a head size divisible by {divisor}, we instead got width {dim} over {heads} heads")
+    if heads % self.kv_heads:
+      raise ValueError(f"Must have heads divisible by kv heads, we instead got {heads} and {self.kv_heads}")
 
 
 def published(table: Mapping[str, T], name: str, what: str = "a size") -> T:

@@ -19,6 +19,7 @@ from jaxspec.core.types import Array, HostArray, Params
 from jaxspec.diffusion.ddpm import PredictFn, Prediction
 from jaxspec.models.nn.call import call
 from jaxspec.models.nn.linear import Dense
+from jaxspec.models.nn.mlp import MLP
 from jaxspec.models.nn.norm import layer_norm
 
 NUM_FREQUENCIES = 128
@@ -51,15 +52,9 @@ def timestep_features(timesteps: Array) -> Array:
   return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
 
-class TimeEmbed(nn.Module):
-  """``mlp_2(silu(mlp_0(features)))``."""
-
-  width: int
-
-  @nn.compact
-  def __call__(self, features: Array) -> Array:
-    hidden = jax.nn.silu(Dense(self.width, 0.02, name="mlp_0")(features))
-    return Dense(self.width, 0.02, name="mlp_2")(hidden)
+def time_embed(width: int) -> MLP:
+  """The MLP of `timestep_features`."""
+  return MLP(width, width, jax.nn.silu, ("mlp_0", "mlp_2"))
 
 
 class FinalLayer(nn.Module):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxspec.core.types import Array
 from jaxspec.models.nn.attention import attend
 from jaxspec.models.nn.linear import Dense, affine
+from jaxspec.models.nn.mlp import MLP, gelu
 from jaxspec.models.nn.norm import LayerNorm
 
 
@@ -67,20 +68,6 @@ class Attention(nn.Module):
     return nn.Dropout(self.proj_dropout, deterministic=not train)(Dense(width, name="proj")(out))
 
 
-class MLP(nn.Module):
-  """``fc2(gelu(fc1 x))``, GELU in its exact form or approximated by tanh."""
-
-  hidden: int
-  dropout: float = 0.0
-  approximate: bool = False
-
-  @nn.compact
-  def __call__(self, x: Array, train: bool = False) -> Array:
-    drop = nn.Dropout(self.dropout, deterministic=not train)
-    h = drop(jax.nn.gelu(Dense(self.hidden, name="fc1")(x), approximate=self.approximate))
-    return drop(Dense(x.shape[-1], name="fc2")(h))
-
-
 class Block(nn.Module):
   """One block.
 
@@ -115,5 +102,5 @@ class Block(nn.Module):
       x, queries = take_rows(x, *rows), take_rows(normed, *rows)
     attention = Attention(self.num_heads, self.attn_dropout, self.proj_dropout, name="attn")
     x = x + attention(normed, key_mask, queries, train)
-    hidden = int(x.shape[-1] * self.mlp_ratio)
-    return x + MLP(hidden, self.proj_dropout, name="mlp")(LayerNorm(self.eps, name="norm2")(x), train)
+    mlp = MLP(int(x.shape[-1] * self.mlp_ratio), activation=gelu, std=None, dropout=self.proj_dropout, name="mlp")
+    return x + mlp(LayerNorm(self.eps, name="norm2")(x), train)

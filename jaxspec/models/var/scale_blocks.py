@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from jaxspec.core.types import Array
 from jaxspec.models.nn.causal import LayerCache, Positions, attend_cached
 from jaxspec.models.nn.linear import Linear, affine
+from jaxspec.models.nn.mlp import MLP
 from jaxspec.models.nn.norm import layer_norm
 from jaxspec.models.nn.quantizer import normalise
-from jaxspec.models.nn.vit import MLP
 
 EPS = 1e-6
 # Largest factor of normalised queries, and the one that training starts with.
@@ -89,7 +89,7 @@ class Block(nn.Module):
   def setup(self):
     cfg = self.config
     self.attn = ScaleAttention(cfg)
-    self.ffn = MLP(cfg.ffn_hidden, approximate=True)
+    self.ffn = MLP(cfg.ffn_hidden, std=None)
     if cfg.shared_adaln:
       self.ada_gss = self.param("ada_gss", _first_vectors, (1, 1, NUM_VECTORS, cfg.dim), jnp.float32)
     else:

@@ -29,14 +29,15 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.inter_head import MAX_RADIUS, InterHead
 from jaxspec.models.nn import kv_cache, scales
 from jaxspec.models.nn.call import call
-from jaxspec.models.nn.causal import Positions, run_blocks
-from jaxspec.models.nn.config_checks import check_whole, published
+from jaxspec.models.nn.causal import Positions
+from jaxspec.models.nn.config_checks import HeadSizes, check_whole, published
 from jaxspec.models.nn.linear import Embedding, Linear
+from jaxspec.models.nn.transformer import run_blocks
 from jaxspec.models.var.scale_blocks import BLOCK_GAINS, HEAD_GAINS, Block, Modulation, modulated
 
 
 @dataclasses.dataclass(frozen=True)
-class VARConfig:
+class VARConfig(HeadSizes):
   """Architecture of one transformer; the defaults are the released one of depth 16.
 
   Attributes:
@@ -66,8 +67,7 @@ class VARConfig:
   def __post_init__(self):
     scales.check_sides(self.sides)
     check_whole(self)
-    if self.dim % self.num_heads:
-      raise ValueError(f"Must have a width divisible by the heads, we instead got {self.dim} and {self.num_heads}")
+    self.check_heads()
     if self.mlp_ratio <= 0:
       raise ValueError(f"Must have a positive mlp_ratio, we instead got {self.mlp_ratio}")
 
@@ -75,10 +75,6 @@ class VARConfig:
   def num_tokens(self) -> int:
     """Tokens ``L`` of all scales."""
     return scales.starts(self.sides)[-1]
-
-  @property
-  def head_dim(self) -> int:
-    return self.dim // self.num_heads
 
   @property
   def ffn_hidden(self) -> int:
@@ -175,8 +171,8 @@ class VAR(nn.Module):
     visible = scale_of[None, None, :stop] <= scale_of[None, start:stop, None]  # [1, T, stop]
     key_mask = jnp.ones((1, stop), bool) if cache is None else cache.key_mask
     at = Positions(jnp.arange(start, stop)[None], jnp.full((1,), start, jnp.int32), key_mask, visible, False)
-    block = lambda i, x, layer: self.blocks[i](x, conditioned.blocks[i], at, layer)
-    x, cache = run_blocks(block, cfg.depth, x, cache, key_mask)
+    block = lambda i, x, at, layer: self.blocks[i](x, conditioned.blocks[i], at, layer)
+    x, cache = run_blocks(block, x, at, cache, 0, cfg.depth)
     features = modulated(x, *jnp.split(conditioned.head, 2, axis=1))  # float32
     asked = features[:, starts[logits_from] - start :]
     logits = self.head(asked)
