@@ -51,7 +51,7 @@ def test_a_table_that_is_not_there():
 
 
 def test_pictures_are_what_their_script_draws():
-  assert exchange.PATH.read_text(encoding="utf-8") == exchange.render()
+  assert exchange.IMAGE.read_text(encoding="utf-8") == exchange.render()
   assert set(rounds.PICTURES) == set(METHODS)
   for name in METHODS:
     assert (rounds.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == rounds.render(name)
