@@ -28,7 +28,7 @@ def table_of(name: str) -> list[str]:
 
 
 def test_maps_of_digits():
-  """docs/var.md and the pages of both methods: which rows differ significantly from the target."""
+  """docs/var.md and the pages of both methods: significant differences from the target."""
   rows = rows_of("hosts_table10_var")
   change = lambda label, metric: rows[label]["minus_first"][metric]
   for label in ("draft alone", *(f"CoDe, {first} of 6 maps" for first in (2, 3, 4, 5))):
