@@ -1,4 +1,4 @@
-"""Scales of a decode on the edge: who decided, and how uncertain the edge was."""
+"""Maps of a CIAR decode: the origin of each token, and the uncertainty of the edge."""
 
 import numpy as np
 

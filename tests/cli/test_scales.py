@@ -1,4 +1,4 @@
-"""Scales of a network of scales on the command line."""
+"""Networks of scales on the command line."""
 
 import json
 
