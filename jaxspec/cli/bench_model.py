@@ -1,4 +1,4 @@
-"""``jaxspec bench-model``: what a method would gain on a published network, measured on random weights."""
+"""``jaxspec bench-model``: the speed-up of a method on a published network, measured with random weights."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ _GROUPS = (
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures as JSON.")
 @common("method")
 def bench_model(**options: Any) -> None:
-  """Measure what a method would gain over plain decoding on a network of this size, at an acceptance.
+  """Measure the speed-up of a method over plain decoding on a network of this size, at an acceptance.
 
-  Weights are random and acceptance is imposed: rounds are computed in full, and the number of accepted drafts is thrown,
-  or that of a file (jaxspec generate --save-acceptance). The tokens mean nothing. A published size needs its memory and
+  Weights are random and acceptance is imposed: rounds are computed in full, and the number of accepted drafts is random, or
+  from a file (jaxspec generate --save-acceptance). The tokens are meaningless. A published size needs its memory and
   minutes.
 
   \b
@@ -80,10 +80,10 @@ class _Asked(NamedTuple):
 
 
 def _asked(options: dict[str, Any]) -> _Asked:
-  """The options, checked; options that nobody reads are named in warnings.
+  """The options, checked, with warnings about unread ones.
 
   Raises:
-    ValueError: in one line, for what cannot be measured.
+    ValueError: in one line, for options that cannot be measured.
   """
   import dataclasses
 
@@ -129,10 +129,10 @@ def _asked(options: dict[str, Any]) -> _Asked:
 
 
 def _acceptance(text: str) -> float | RecordedAcceptance:
-  """A probability, or what a file holds.
+  """A probability, or the content of a file.
 
   Raises:
-    ValueError: for what is neither.
+    ValueError: for other texts.
   """
   from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 
@@ -173,9 +173,9 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   asked, dtype = _asked(options), options["dtype"]
   model, method, sampling = asked.model, asked.method, asked.sampling
   random = RandomModel(model, dtype, asked.draft)
-  needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # refuses by shapes, before there are weights
+  needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # checks shapes, before there are weights
   enable()
-  _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
+  _ = random.decoder(method, sampling, 0.5).parts  # errors are raised before the measurement
   rows_and_steps = dict(batches=asked.batches, lock_step=options["lock_step"], repeats=options["repeats"])
   return imposed_report(random, method, sampling, asked.acceptances, **rows_and_steps, progress=working)
 

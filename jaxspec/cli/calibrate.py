@@ -21,7 +21,7 @@ from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar
 from jaxspec.run.chosen import Chosen
 
-# Of the method: what a threshold depends on.
+# Options of the method that affect the threshold.
 _OPTIONS = ("gamma", "target_prefix", "inject")
 
 
@@ -115,7 +115,7 @@ def _work(
   if not Ciar.fits((space := pipeline.family.space).kind):
     raise UserError(f"Must have networks of discrete tokens to calibrate, {pipeline.name} draws {space.noun}")
   asked, other = (of or prompts.examples(pipeline.family, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
-  # Batches are those of the search; too many prompts of either kind are refused.
+  # Batches of the search; too many prompts of either kind are an error.
   rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
   job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])
   draft = draft_name(job.method)

@@ -1,4 +1,4 @@
-"""``jaxspec convert``: released weights to checkpoint folders; the work is done in ``conversion/``."""
+"""``jaxspec convert``: released weights to checkpoint folders, implemented in ``conversion/``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from jaxspec.cli.lazy import LazyCommand, LazyGroup
 
-# A wheel carries the converters inside of the package, as it carries checkpoints.
+# A wheel has the converters inside of the package, like the checkpoints.
 _PACKAGE = "jaxspec._conversion" if importlib.util.find_spec("jaxspec._conversion") else "conversion"
 
 COMMANDS = {

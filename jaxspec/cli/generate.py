@@ -101,7 +101,7 @@ def generate(**options: Any) -> None:
 
 
 def _check_options(options: dict[str, Any], kind: str):
-  """Finds contradictions before anything is loaded; returns the networks that are named."""
+  """Checks options before loading; returns the selected networks."""
   from jaxspec.cli.networks import sources_of
 
   networks = sources_of(options)
@@ -129,7 +129,7 @@ def _refuse_image_options(options: dict[str, Any]) -> None:
 
 
 def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]:
-  """The files to write, each checked to be writable."""
+  """The files to write, checked to be writable."""
   names = {"images": "out", "heatmap": "heatmap", "features": "save_features"} if of_images else {}
   names |= {"json": "json_file", "acceptance": "save_acceptance"}
   files = {name: options[option] for name, option in names.items() if options[option] is not None}
@@ -141,7 +141,7 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
 
 
 def _can_show(out) -> bool:
-  """Whether stdout shows images; one line says why not, and the file has them."""
+  """Whether stdout shows images; otherwise one line gives the reason."""
   from jaxspec.cli import show
 
   reason = show.why_not(out)
@@ -151,7 +151,7 @@ def _can_show(out) -> bool:
 
 
 def _connected(options: dict[str, Any]):
-  """A context of the server that the options name, or of None; nothing of it is imported without ``--cloud``."""
+  """A context of the server of ``--cloud``, or of None, without imports for it."""
   if options["cloud"] is None:
     return contextlib.nullcontext()
   from jaxspec.cli import cloud_options
@@ -160,7 +160,7 @@ def _connected(options: dict[str, Any]):
 
 
 def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Path], cloud, report):
-  """Loads, compiles, decodes and writes; what was computed is written even if a later step fails."""
+  """Loads, compiles, decodes and writes; results are written even if a later step fails."""
   from jaxspec.cli import compilation_cache, image_files, saved
   from jaxspec.cli.job import make_job
   from jaxspec.cli.networks import unread_draft
@@ -196,7 +196,7 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
   warn(*job.warnings)
   sends = options["wire"] or options["network"] is not None
   if sends:
-    messages.wire_of(job)  # says whether there is one
+    messages.wire_of(job)  # an error if there is none
   if "acceptance" in files:
     check_recordable(job.decoder)
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
@@ -225,7 +225,7 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
 
 
 def _check_compared(pipeline, method: str | None) -> None:
-  """Refuses to compare plain decoding with itself."""
+  """Checks that plain decoding is not compared with itself."""
   from jaxspec.methods import Plain
 
   if (method or pipeline.default_method) == Plain.name:
@@ -236,7 +236,7 @@ def _check_compared(pipeline, method: str | None) -> None:
 
 
 def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
-  """The rows that a server's target judged, as the only run."""
+  """Rows verified by a server's target, as the only run."""
   from jaxspec.io import checkpoints
   from jaxspec.serving.edge.journal import Journal
   from jaxspec.serving.edge.retries import Policy
@@ -258,26 +258,26 @@ def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
 
 
 def _warn(job, warning: str) -> None:
-  """One line on stderr, and one of the document."""
+  """A warning on stderr and in the document."""
   job.warnings.append(warning)
   warn(warning)
 
 
 def _load(options: dict[str, Any], networks, asked, chosen):
-  """The networks that are named, else the shipped ones for what is asked."""
+  """The selected networks, else the shipped ones for the kind of prompts."""
   from jaxspec.cli.networks import load_sources
   from jaxspec.core.precision import of_user
 
   precision = options["matmul_precision"]
   several = options["wire"] or options["network"] is not None or options["cloud"] is not None
   if several and precision is None and of_user() is None:
-    precision = "float32"  # rounded products differ between one program and three, which may change a token
+    precision = "float32"  # bfloat16 products differ between one program and three, which may change a token
   kwargs = dict(dtype=options["dtype"], matmul_precision=precision, mesh=options["mesh"])
   return load_sources(networks, asked.checkpoint(chosen.method), target_weights=options["cloud"] is None, **kwargs)
 
 
 def _check_draft_model(options: dict[str, Any], pipeline) -> None:
-  """Refuses a draft that no method can use, where nobody asked for plain decoding."""
+  """Checks that a method can use the draft, unless plain decoding was requested."""
   if options["draft_model"] is None or options["method"] is not None:
     return
   from jaxspec.methods import SAME_FAMILY, get_method

@@ -1,4 +1,4 @@
-"""``jaxspec methods``: the decoding methods and their options, as they are declared."""
+"""``jaxspec methods``: the decoding methods and their declared options."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _print_all(console: Console, found: list[dict[str, Any]]) -> None:
   for method in found:
     output = Text(words[method["exact"]], style="green" if method["exact"] is True else "")
     drafts = method["drafts_by"].removeprefix("a network of the family ").removeprefix("a ").removeprefix("the ")
-    drafts = drafts.partition(" or ")[0]  # all of them stand in the words about one method
+    drafts = drafts.partition(" or ")[0]  # all are in the description of one method
     tokens = "all" if len(method["tokens"]) > 1 else method["tokens"][0]
     row = (method["title"], output, drafts.removesuffix(" itself"), tokens)
     table.add_row(Text(method["name"], style="bold"), *row)
@@ -80,7 +80,7 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
 
 
 def _paragraphs(text: str) -> list[str]:
-  """A docstring for people: without its line breaks and its marks; points of a list stay apart."""
+  """A docstring as paragraphs, without line breaks and marks; list items stay separate."""
   text = re.sub(r"``(.+?)``|`(.+?)`", lambda match: match[1] or match[2], text)
   parts = [part for block in text.split("\n\n") for part in re.split(r"\n(?=\* )", block)]
   return [" ".join(part.split()) for part in parts]

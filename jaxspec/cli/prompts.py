@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def encode(pipeline: Pipeline, *asked: Asked) -> Encoded:
-  """Prompts as the target of a pipeline takes them, one part after the other; what only reads prompts leaves the memory.
+  """Prompts in the target's form, part by part; then frees the weights of encoders.
 
   Raises:
     ValueError: naming the first prompt that cannot be encoded.
@@ -31,7 +31,7 @@ def encode(pipeline: Pipeline, *asked: Asked) -> Encoded:
 
 
 def read(options: dict[str, Any]) -> Asked | None:
-  """What the options of a command ask for, those of them that it has; None if they ask for nothing.
+  """The prompts in a command's options; None if there are none.
 
   Raises:
     UserError: for two kinds at once, or a prompt without a word.
@@ -60,11 +60,11 @@ def read(options: dict[str, Any]) -> Asked | None:
 
 
 def examples(family: Family, num: int, *, part: int = 0, parts: int = 1) -> Asked:
-  """Prompts where nobody asked for any: built-in ones, or classes that are evenly spread over all.
+  """Default prompts: built-in ones, or evenly spaced classes.
 
   Args:
-    num: at most so many.
-    part: of ``parts`` sets (two at most) without a common prompt, where there are enough classes for that.
+    num: largest number of prompts.
+    part: index of one of ``parts`` sets (at most two), disjoint if there are enough classes.
   """
   from jaxspec.cli.example_prompts import HELD_OUT, PROMPTS
   from jaxspec.models.conditions import ClassLabels
@@ -92,7 +92,7 @@ def read_prompt_file(file: Path | None) -> list[str]:
 
 
 def read_lines(file: Path) -> list[str]:
-  """The lines of a text file in UTF-8, or in UTF-16 with a mark; a line ends at a newline and nowhere else.
+  """The lines of a text file in UTF-8, or in UTF-16 with a mark; only a newline ends a line.
 
   Raises:
     UserError: if the file cannot be read.
@@ -100,7 +100,7 @@ def read_lines(file: Path) -> list[str]:
   try:
     content = file.read_bytes()
     marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    text = content.decode("utf-16" if marked else "utf-8-sig")  # some editors write a mark first
+    text = content.decode("utf-16" if marked else "utf-8-sig")  # some editors write a byte order mark
   except UnicodeDecodeError as error:
     raise UserError(f"Cannot read prompts from {file}: it is no text in UTF-8 (byte {error.start})") from error
   except OSError as error:

@@ -86,7 +86,7 @@ def _new_token(options: dict[str, Any]) -> int:
 
 
 def _quota(text: str | None):
-  """The limits of a token, ``streams=8,calls_per_s=50``; what is not named has none."""
+  """The quotas of a bearer token, ``streams=8,calls_per_s=50``; missing ones are unlimited."""
   from jaxspec.serving.server.quotas import Quota
 
   kinds = {"streams": int, "calls_per_s": float, "fed_per_s": float}
@@ -105,7 +105,7 @@ def _quota(text: str | None):
 
 
 def _counters(address: Address):
-  """Metrics whose port is open before anything is compiled, so that a taken port is reported first."""
+  """Metrics, with the port opened before compilation, so that a port in use is reported first."""
   from jaxspec.serving.server.listen import reason
   from jaxspec.serving.server.prometheus import Metrics
 
@@ -131,7 +131,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "max_decode_ms", "mesh")}
   if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32" and of_user() is None:
-    kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
+    kwargs["matmul_precision"] = "float32"  # as on edges, so that a decode over a network draws the same tokens
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
     methods = methods or from_bundle.METHODS
@@ -140,7 +140,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
 
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:
-  """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
+  """A method by name with options that override the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import value_type
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.methods import get_method

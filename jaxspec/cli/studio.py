@@ -1,4 +1,4 @@
-"""``jaxspec studio``: a local web page that decodes in front of your eyes."""
+"""``jaxspec studio``: a local web page that shows decoding."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def studio(**options: Any) -> None:
     raise UserError(f"Must have a folder for --out, we instead got {out}")
   listen = Listen(options["listen"], insecure=True)
   sock = listen.bind()
-  sock.listen()  # nobody else gets the port while networks are loaded
+  sock.listen()  # the port stays reserved while networks are loaded
   if not listen.where.on_this_machine():
     line = "whoever reaches this address can decode here, without a password and without TLS"
     click.echo(click.style("Warning:", fg="yellow") + f" {line}", err=True)
@@ -53,13 +53,13 @@ def studio(**options: Any) -> None:
 
   class Server(uvicorn.Server):
     def handle_exit(self, *signal_and_frame) -> None:
-      logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # races that are cut off are no errors
+      logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # interrupted races are not errors
       super().handle_exit(*signal_and_frame)
 
   try:
     Server(config).run(sockets=[sock])
   except KeyboardInterrupt as error:
-    raise Interrupted from error  # the thread that decodes may be inside compiled code
+    raise Interrupted from error  # the decoding thread may run compiled code
 
 
 def _app(options: dict[str, Any], networks, host: str):
@@ -73,7 +73,7 @@ def _app(options: dict[str, Any], networks, host: str):
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  # Rounded products differ between one program and one for each round, which may change a token.
+  # bfloat16 products differ between one program and one per round, which may change a token.
   precision = options["matmul_precision"] or (None if of_user() else "float32")
   with Working("Loading"):
     pipeline = load_sources(networks, dtype=options["dtype"], matmul_precision=precision)
