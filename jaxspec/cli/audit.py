@@ -32,7 +32,7 @@ class Sweep(NamedTuple):
 @click.option(
   "--prompts", "num_prompts", type=click.IntRange(1, len(PROMPTS)), metavar="N", help="Built-in prompts.  [default: 8]"
 )
-@click.option("--sweep", metavar="NAME=V1,V2,...", help="Walk one option of the method or the sampling over these values.")
+@click.option("--sweep", metavar="NAME=V1,V2,...", help="Sweep one option of the method or the sampling over these values.")
 @click.option("--tiny", is_flag=True, help="Enumerate every decode of a tiny random model instead.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write every figure (.json).")
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw total variation against tokens per call (.png).")

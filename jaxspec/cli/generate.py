@@ -31,9 +31,9 @@ _GROUPS = (
     Line(("model", "draft_model", "no_cache"), "Bundle or network; a draft besides; keep no programs."),
     Line(("tokenizer", "text_encoder"), "What a converted network of images needs besides."),
     Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
-    Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
-    Line(("journal", "give_up"), "Go on after a kill; seconds to try [60]."),
-    Line(("cert", "key", "insecure", "route"), "Our own certificate; without TLS; by a proxy."),
+    Line(("cloud", "token_file", "ca"), "A server with the target; a secret; trusted certificates."),
+    Line(("journal", "give_up"), "Resume after a kill; seconds to retry [60]."),
+    Line(("cert", "key", "insecure", "route"), "Client certificate; without TLS; by a proxy."),
   )),
 )  # fmt: skip
 
@@ -43,27 +43,27 @@ _GROUPS = (
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--text", "texts", multiple=True, metavar="TEXT", help="Text to continue; may be repeated.")
 @click.option("--features", type=PATH, metavar="FILE", help="T5 features (.npz, .safetensors), with --model.")
-@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most tokens of a text.  [default: 64]")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Largest number of tokens of a text. [default: 64]")
 @click.option("--save-features", type=PATH, metavar="FILE", help="Write the features of the prompts (.npz), for --features.")
 @click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
 @click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem), for --cloud.")
-@click.option("--cert", type=PATH, metavar="FILE", help="Our own certificate (.pem), where --cloud asks for one.")
+@click.option("--cert", type=PATH, metavar="FILE", help="Client certificate (.pem), if --cloud requires one.")
 @click.option("--key", type=PATH, metavar="FILE", help="The private key of --cert (.pem).")
-@click.option("--journal", type=PATH, metavar="FILE", help="Keep every reply of --cloud, and go on there; of one row.")
+@click.option("--journal", type=PATH, metavar="FILE", help="Store every reply of --cloud, and resume from it; for one row.")
 @click.option("--insecure", is_flag=True, help="Without TLS, --cloud on other machines than this one.")
 @click.option("--route", is_flag=True, help="Send the stream's name as a header, for proxies before --cloud.")
 @click.option("--give-up", type=click.FloatRange(0, min_open=True), default=60.0, metavar="S",
-              help="How long to try a call of --cloud.")  # fmt: skip
+              help="Seconds until a call of --cloud fails for good.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, metavar="N", help="Timed runs of --compare.")
 @click.option("--wire", is_flag=True, help="Decode over a cloud in this process too, and count the bytes that cross.")
 @click.option("--network", type=click.Choice(LINKS), metavar="NET", help="--wire, and the time on that network.")
 @click.option("--out", type=PATH, default="images.png", metavar="FILE", help="Image to write (.png).")
 @click.option("--show", is_flag=True, help="Show the images in the terminal too.")
-@click.option("--raw", is_flag=True, help="Images edge to edge at their own size, no captions.")
-@click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of where tokens came from (.png).")
+@click.option("--raw", is_flag=True, help="Images at original size, without margins and captions.")
+@click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of the origin of tokens (.png).")
 @click.option("--json", "json_file", type=PATH, metavar="FILE", help="Write every figure (.json).")
 @click.option("--save-acceptance", type=PATH, metavar="FILE", help="Write the accepted drafts of each round (.json).")
 @common("classes", *NETWORKS, "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")

@@ -9,19 +9,19 @@ from jaxspec.cli.lazy import LazyCommand, LazyGroup
 COMMANDS = {
   "generate": LazyCommand("jaxspec.cli.generate:generate", "Make images or continue texts, and measure the decoding."),
   "methods": LazyCommand("jaxspec.cli.methods:methods", "List the decoding methods, or explain one with its options."),
-  "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
-  "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
+  "info": LazyCommand("jaxspec.cli.info:info", "Show the content of a checkpoint or a bundle."),
+  "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute the bias of a method per token, and its saved calls."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
-  "bench-model": LazyCommand("jaxspec.cli.bench_model:bench_model", "Measure what a method gains on a published size."),
-  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Read images of scenes, or compare others with real ones."),
+  "bench-model": LazyCommand("jaxspec.cli.bench_model:bench_model", "Measure the speed-up of a method on a published size."),
+  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Score images of scenes, or compare others with real ones."),
   "studio": LazyCommand("jaxspec.cli.studio:studio", "Show decoding on a local web page, methods side by side."),
-  "plan": LazyCommand("jaxspec.cli.plan:plan", "Say without the hardware what fits it, and how fast it could be."),
+  "plan": LazyCommand("jaxspec.cli.plan:plan", "Compute memory and bounds of the speed without the hardware."),
   "serve": LazyCommand("jaxspec.cli.serve:serve", "Verify for edges over a network."),
   "calibrate": LazyCommand(
     "jaxspec.cli.calibrate:calibrate", "Find the thresholds of method ciar for rates of cloud calls."
   ),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
-  "bundle": LazyCommand("jaxspec.cli.bundle:bundle", "Tie networks that belong together into a bundle."),
+  "bundle": LazyCommand("jaxspec.cli.bundle:bundle", "Write a bundle of networks that belong together."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
 }
 

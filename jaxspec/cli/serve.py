@@ -33,15 +33,15 @@ _SECONDS = click.FloatRange(0, min_open=True)
               help="A method that edges may use, with its options; may be repeated.  [default: sqs and ar]")  # fmt: skip
 @click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Streams with a cache.")
 @click.option("--max-rows", type=_COUNT, default=32, show_default=True, metavar="M", help="Rows of a step.")
-@click.option("--max-len", type=_COUNT, metavar="N", help="Most tokens of a row.  [default: what the network is made for]")
-@click.option("--max-prompt", type=_COUNT, metavar="N", help="Most tokens of the beginning of a text.")
+@click.option("--max-len", type=_COUNT, metavar="N", help="Largest number of tokens of a row. [default: the network's]")
+@click.option("--max-prompt", type=_COUNT, metavar="N", help="Largest number of tokens of a prompt.")
 @click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Inputs of a pass.")
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
               help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
 @click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
-              help="Most milliseconds that a call waits for others to share its step.")  # fmt: skip
+              help="Largest wait of a call for others to share its step, in milliseconds.")  # fmt: skip
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T",
-              help="Seconds without a call until a stream loses its cache.")  # fmt: skip
+              help="Seconds without a call until a stream is evicted from the cache.")  # fmt: skip
 @click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Until it is closed.")
 @click.option("--max-decode-ms", type=_SECONDS, default=100.0, show_default=True, metavar="T",
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip

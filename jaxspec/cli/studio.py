@@ -18,8 +18,8 @@ from jaxspec.core.command_line import Interrupted, UserError
 @click.option(
   "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
 )
-@click.option("--out", type=PATH, metavar="FOLDER", help="Folder that finished races may be written to.")
-@click.option("--host-name", "names", multiple=True, metavar="NAME", help="A name that browsers may ask by; repeatable.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder for finished races.")
+@click.option("--host-name", "names", multiple=True, metavar="NAME", help="An allowed host name of requests; repeatable.")
 @common(*NETWORKS, "dtype", "matmul_precision", "no_cache")
 def studio(**options: Any) -> None:
   """Show decoding on a web page of this machine, with the networks of BUNDLE, a folder or a shipped name.
