@@ -35,6 +35,10 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from jaxspec.core import plugins  # noqa: E402
+
+plugins.GROUP = "no plug-ins"  # installed plug-ins have their own tests, pages and pictures
+
 # Minutes each, so another process can use the other core.
 LONGEST = ("test_recorded_tokens.py", "test_tour.py")
 

@@ -27,7 +27,7 @@ class RepeatDrafter(jaxspec.Drafter):
   def draft(self, params, keys, state, cursor):
     tokens = jnp.repeat(cursor.last[:, None], self.window, axis=1)  # [B, K]
     logits = jnp.where(jnp.arange(self.vocab)[None, None] == tokens[..., None], 0.0, -jnp.inf)  # [B, K, V]
-    return jaxspec.Draft(tokens, logits, jnp.full(tokens.shape[:1], self.window, jnp.int32)), state, ()
+    return jaxspec.Draft.chain(tokens, logits, self.window, 0), state, ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

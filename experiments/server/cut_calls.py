@@ -19,7 +19,8 @@ from experiments.server.memory import Samples
 from experiments.server.process import ServerProcess, without_pauses
 from experiments.server.record import record
 from experiments.server.trace import Trace
-from jaxspec.serving.wire.cloud import Cloud, CloudError, Description, Opened, Opening, Resume, Status
+from jaxspec.serving.wire.cloud import Cloud, CloudError, Description, Status
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 PER_S = 130  # calls, on two cores
 _SHARE = 0.05  # of the newest call in the smoothed time
@@ -128,13 +129,14 @@ class Crowd:
   def _work(self, index: int) -> None:
     from experiments.server.player import play
     from jaxspec.serving.edge.connection import connect
+    from jaxspec.serving.edge.reliable_stream import RetrySettings
     from jaxspec.serving.edge.retries import Budget
 
     cloud = Hasty(connect(self._address), self, random.Random(1000 * self._table.seed + index))
     try:
       while self.calls < self._table.number:
         # A budget would end the retries of an edge with so many failures.
-        played = play(self._trace, cloud, budget=Budget(cost=0.0))
+        played = play(self._trace, cloud, settings=RetrySettings(budget=Budget(cost=0.0)))
         with self._lock:
           self.decodes += 1
           self.differing += played.differing is not None
@@ -156,8 +158,8 @@ class Hasty:
   def description(self) -> Description:
     return self.cloud.description
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
-    return self.cloud.open(opening, resume, timeout_s=timeout_s)
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
+    return self.cloud.open(handshake, resume, timeout_s=timeout_s)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     is_again, self.newest = (stream, seq, part) == self.newest, (stream, seq, part)

@@ -30,6 +30,7 @@ from experiments.server.server_metrics import Counters, read_metrics, server_rep
 from experiments.server.trace import Trace, read_traces
 from jaxspec.core.command_line import PATH, UserError, script
 from jaxspec.serving.edge.connection import connect, split_url
+from jaxspec.serving.edge.reliable_stream import RetrySettings
 from jaxspec.serving.edge.retries import Policy
 from jaxspec.serving.wire.cloud import Cloud, CloudError
 from jaxspec.serving.wire.link_model import NETWORKS, link_seconds
@@ -141,7 +142,7 @@ def _link(network: str, times: np.ndarray, sent: tuple[int, int], counted: dict[
   """Seconds on the network: as computed, and what the calls took besides the server's own time, where that is known.
 
   Args:
-    times: of all calls, openings included.
+    times: of all calls, handshakes included.
   """
   modelled = link_seconds(NETWORKS[network], uplink_bytes=int(sent[0]), downlink_bytes=int(sent[1]), calls=len(times)).total
   calls_s = float(times.sum())
@@ -182,7 +183,7 @@ def _play(clouds: Sequence[Cloud | CloudError], traces: Sequence[Trace], policy:
     try:
       if isinstance(clouds[index], CloudError):
         raise clouds[index]
-      played = play(trace, clouds[index], policy=policy)
+      played = play(trace, clouds[index], settings=RetrySettings(policy))
     except (CloudError, ValueError) as error:
       failure = str(error)
     except Exception as error:  # told at the end, as any other failure

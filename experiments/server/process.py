@@ -17,7 +17,8 @@ from typing import Any
 from experiments.server.decodes import Case
 from experiments.server.trace import Trace
 from jaxspec.core import precision
-from jaxspec.serving.wire.cloud import Cloud, Description, Opened, Opening, Resume
+from jaxspec.serving.wire.cloud import Cloud, Description
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 SMALL = ("--max-streams", "16", "--max-rows", "4", "--widths", "8")  # a server of a small machine
 COMMAND = (str(Path(sysconfig.get_path("scripts")) / "jaxspec"),)
@@ -118,8 +119,8 @@ class Disturbed:
   def description(self) -> Description:
     return self.cloud.description
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
-    return self.cloud.open(opening, resume, timeout_s=timeout_s)
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
+    return self.cloud.open(handshake, resume, timeout_s=timeout_s)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     if (seq, part) > self._newest:

@@ -21,7 +21,7 @@ _NEVER_WAIT = ("Describe", "Close")  # methods that the engine does not answer
 class Counters(NamedTuple):
   """Sums of all samples of a name, whatever their labels but ``le`` and ``direction``.
 
-  Of calls only those are counted that the engine answers; openings have a name of their own, ``jaxspec_open_...``.
+  Of calls only those are counted that the engine answers; handshakes have a name of their own, ``jaxspec_open_...``.
   """
 
   values: dict[tuple[str, str], float]

@@ -45,13 +45,13 @@ def audit(**options: Any) -> None:
   jaxspec audit --method gsd --group-size 8 --prompts 8 --out audit.json
   jaxspec audit --method scaled --factor 2 --tiny
   """
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
   files = _check_files(options)
   if (options["prompts"] or options["classes"]) and options["num_prompts"] is not None:
     raise UserError("Must have either prompts or --prompts N, the number of built-in ones, not both")
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   sweep = read_sweep(options["sweep"])
   work = _enumerate if options["tiny"] else _measure
 
@@ -59,7 +59,7 @@ def audit(**options: Any) -> None:
   from jaxspec.render.working import Working
 
   with Working("Loading") as working:
-    report = work(options, chosen, sweep, working)
+    report = work(options, decoding, sweep, working)
     warn(*report.warnings)
     working("Writing")
     _write(report, files)
@@ -89,7 +89,7 @@ def read_sweep(text: str | None) -> Sweep | None:
     UserError: for an undeclared name, or a value that no declaration allows.
   """
   from jaxspec.cli import declared
-  from jaxspec.run.chosen import check_one_of, declarations, flag
+  from jaxspec.run.decode_options import check_one_of, declarations, flag
 
   if text is None:
     return None
@@ -118,7 +118,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
     UserError: for a method without drafts, or a sweep of an undeclared option.
   """
   from jaxspec.core.options import options_of, suggestion
-  from jaxspec.run.chosen import fitting, flag
+  from jaxspec.run.decode_options import fitting, flag
 
   if not method.drafts_per_round():
     raise UserError(f"Must have a method that drafts: {method.name} draws every token from the target's distribution itself")
@@ -134,7 +134,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   raise UserError(f"Must have an option in --sweep that {method.name} reads ({names}), we instead got {sweep.name!r}{hint}")
 
 
-def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
+def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Working):
   """Decodes rows by the shared loop with a rule that reports the distribution of every token."""
   from jaxspec.cli import audit_report, compilation_cache, prompts
   from jaxspec.cli.job import make_job
@@ -144,13 +144,13 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
   from jaxspec.run.batches import batch_rows
   from jaxspec.run.run import run
 
-  networks, asked = sources_of(options), prompts.read(options)
+  networks, request = sources_of(options), prompts.read(options)
   if not options["no_cache"]:
     compilation_cache.enable()
-  default = None if asked is None else asked.checkpoint(chosen.method)
+  default = None if request is None else request.checkpoint(decoding.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  asked = asked or prompts.examples(pipeline.family, options["num_prompts"] or 8)
-  job = make_job(pipeline, chosen, prompts.encode(pipeline, asked), seed=options["seed"])
+  request = request or prompts.examples(pipeline.family, options["num_prompts"] or 8)
+  job = make_job(pipeline, decoding, prompts.encode(pipeline, request), seed=options["seed"])
   job.warnings.extend(unread_draft(networks, job.method))
   settings = walk(job.method, job.sampling, sweep)
   # Errors are raised before the first decode.
@@ -174,7 +174,7 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
   return audit_report.Report(pipeline.name, jobs[0].method, about, swept, False, found, job.warnings, job.noun)
 
 
-def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
+def _enumerate(options: dict[str, Any], decoding, sweep: Sweep | None, say: Working):
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
   from jaxspec.core.options import options_of
@@ -183,11 +183,12 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
   from jaxspec.sampling import SAMPLING_TYPES
   from jaxspec.testing import enumeration
 
-  cls = get_method(chosen.method or Speculative.name)
+  cls = get_method(decoding.method or Speculative.name)
   of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
-  if any(options[name] for name in ("prompts", "classes", "num_prompts", *NETWORKS)) or of_sampling & chosen.options.keys():
+  of_networks = any(options[name] for name in ("prompts", "classes", "num_prompts", *NETWORKS))
+  if of_networks or of_sampling & decoding.options.keys():
     raise UserError("Prompts, networks, guidance, temperature, top-k and top-p go with a checkpoint, not with --tiny")
-  rows = [method for method, _ in walk(cls(**chosen.for_method(cls)), None, sweep)]
+  rows = [method for method, _ in walk(cls(**decoding.for_method(cls)), None, sweep)]
   seed = options["seed"]
   pair = enumeration.tiny_pair(seed)
   found = []
@@ -201,7 +202,7 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
     found.append(audit_report.Row(label, settings, figures, {}))
   name = f"tiny model: {pair.num_tokens} tokens of {pair.vocab_size} codes"
   about = ["a random model, every decode followed", f"seed {seed}"]
-  warnings = chosen.unread(cls, SAMPLING_TYPES[DISCRETE])
+  warnings = decoding.unread(cls, SAMPLING_TYPES[DISCRETE])
   warnings += unread("with --tiny", "samples", "batch", "dtype", "matmul_precision")
   return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, warnings)
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxspec.cli.audit_report import Report
 from jaxspec.cli.audit_table import value_of
 from jaxspec.cli.summary import words_of
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.statistics import Interval
 
 _INK, _LINE, _SPREAD, _QUIET = "#20303f", "#3b6fb6", "#b5c9e4", "#8a9099"

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jaxspec.cli.audit_report import Report, Row
 from jaxspec.cli.outputs import print_written
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.statistics import FEWEST_CLUSTERS, Interval
 
 _MIN_WIDTH = 96

@@ -67,15 +67,15 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   from jaxspec.methods import Plain
   from jaxspec.run import chain_bench
 
-  networks, asked = sources_of(options), prompts.read(options)
-  default = None if asked is None else asked.checkpoint(None)
+  networks, request = sources_of(options), prompts.read(options)
+  default = None if request is None else request.checkpoint(None)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  encoded = prompts.encode(pipeline, asked or prompts.examples(pipeline.family, chain_bench.NUM_PROMPTS))
+  encoded = prompts.encode(pipeline, request or prompts.examples(pipeline.family, chain_bench.NUM_PROMPTS))
   draft, method = chain_bench.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]
   methods = methods or [pipeline.method(method, draft=draft)]
+  sampling = pipeline.sampling()
   # What does not fit shows before anything is measured. No end token ends a row: both sides draw equally many tokens.
-  kwargs = dict(sampling=pipeline.sampling(), seed=options["seed"], ends=False)
-  jobs = [pipeline.job(encoded, method=made, **kwargs) for made in methods]
-  batches = options["batches"] or BATCHES
+  job = lambda method: pipeline.job(encoded, method=method, sampling=sampling, seed=options["seed"], ends=False)
+  jobs, batches = [job(made) for made in methods], options["batches"] or BATCHES
   return chain_bench.report(jobs, jobs[0].but(Plain()), batches, options["repeats"], progress=working)

@@ -68,7 +68,7 @@ def bench_model(**options: Any) -> None:
     write_whole(out, lambda path: path.write_text(as_json(report), encoding="utf-8"))
 
 
-class _Asked(NamedTuple):
+class _Setup(NamedTuple):
   """Options that passed every check that needs no weights."""
 
   model: Model
@@ -79,7 +79,7 @@ class _Asked(NamedTuple):
   acceptances: dict[str, float | RecordedAcceptance]  # as they were written
 
 
-def _asked(options: dict[str, Any]) -> _Asked:
+def _setup(options: dict[str, Any]) -> _Setup:
   """The options, checked, with warnings about unread ones.
 
   Raises:
@@ -90,11 +90,11 @@ def _asked(options: dict[str, Any]) -> _Asked:
   from jaxspec.methods import DISCRETE, get_method
   from jaxspec.planning import find_model, sampling_of
   from jaxspec.run.batches import check_batch
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
   from jaxspec.sampling import SamplingConfig
 
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   if options["model"] is None:
     raise UserError("Must have --model; jaxspec plan --list shows the models")
   batches = options["batches"] or BATCHES
@@ -105,8 +105,8 @@ def _asked(options: dict[str, Any]) -> _Asked:
     check_writable(options["out"], suffix=".json")
   model = find_model(options["model"])
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
-  cls = get_method(chosen.method or "speculative")
-  if not cls.fits(DISCRETE) or not (method := cls(**_fields(chosen, cls))).longest_path():
+  cls = get_method(decoding.method or "speculative")
+  if not cls.fits(DISCRETE) or not (method := cls(**_fields(decoding, cls))).longest_path():
     raise UserError(f"Must have a method that drafts discrete tokens, we instead got {cls.name}")
   method.check_length(model.num_tokens)
   for found in acceptances.values():
@@ -118,14 +118,14 @@ def _asked(options: dict[str, Any]) -> _Asked:
       raise UserError("Must have either --draft or --draft-layers, we instead got both")
     draft = _first_layers(model, layers)
   sampling = sampling_of(model)
-  sampling = dataclasses.replace(sampling, **chosen.for_sampling(type(sampling)))
-  warnings = chosen.unread(cls, type(sampling))
+  sampling = dataclasses.replace(sampling, **decoding.for_sampling(type(sampling)))
+  warnings = decoding.unread(cls, type(sampling))
   if draft is not None and cls.draft_family is None and options["draft_layers"] is not None:
     warnings.append(f"Not read by --method {cls.name}: --draft-layers")
   warn(*warnings)
   if not isinstance(sampling, SamplingConfig):
     raise UserError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
-  return _Asked(model, draft, method, sampling, batches, acceptances)
+  return _Setup(model, draft, method, sampling, batches, acceptances)
 
 
 def _acceptance(text: str) -> float | RecordedAcceptance:
@@ -170,17 +170,19 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   from jaxspec.planning.parts import needs_of
   from jaxspec.planning.random_weights import RandomModel
 
-  asked, dtype = _asked(options), options["dtype"]
-  model, method, sampling = asked.model, asked.method, asked.sampling
-  random = RandomModel(model, dtype, asked.draft)
-  needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # checks shapes, before there are weights
+  setup, dtype = _setup(options), options["dtype"]
+  model, method, sampling = setup.model, setup.method, setup.sampling
+  random = RandomModel(model, dtype, setup.draft)
+  needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # checks shapes, before there are weights
   enable()
   _ = random.decoder(method, sampling, 0.5).parts  # errors are raised before the measurement
-  rows_and_steps = dict(batches=asked.batches, lock_step=options["lock_step"], repeats=options["repeats"])
-  return imposed_report(random, method, sampling, asked.acceptances, **rows_and_steps, progress=working)
+  return imposed_report(
+    random, method, sampling, setup.acceptances, batches=setup.batches, lock_step=options["lock_step"],
+    repeats=options["repeats"], progress=working,
+  )  # fmt: skip
 
 
-def _fields(chosen: Any, cls: Any) -> dict[str, Any]:
-  fields = chosen.for_method(cls)
+def _fields(decoding: Any, cls: Any) -> dict[str, Any]:
+  fields = decoding.for_method(cls)
   fields.pop("draft", None)  # a network of the plan, not a name of a bundle
   return fields

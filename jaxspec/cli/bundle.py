@@ -43,15 +43,15 @@ def bundle(**options: Any) -> None:
   jaxspec bundle own --target own/c2i --tokenizer own/vq --draft-model own/eagle --method eagle --gamma 3
   """
   from jaxspec.io.bundle import BUNDLE_FILE, write_bundle
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   folder = options["folder"]
   if folder.exists() and not folder.is_dir():
     raise UserError(f"Must have a folder for the bundle, we instead got {folder}")
   with _there(folder):
-    made = write_bundle(folder, **interruptible(_fields, options, chosen))
+    made = write_bundle(folder, **interruptible(_fields, options, decoding))
   click.echo(f"wrote {folder / BUNDLE_FILE}: target {made.target}, drafts {', '.join(made.drafts) or '(none)'}")
 
 
@@ -70,7 +70,7 @@ def _there(folder: Path) -> Iterator[None]:
         path.rmdir()
 
 
-def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
+def _fields(options: dict[str, Any], decoding) -> dict[str, Any]:
   """Arguments of `jaxspec.io.bundle.write_bundle`, checked.
 
   Raises:
@@ -78,7 +78,7 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   """
   from jaxspec.io.bundle import BUNDLE_FILE, completed, read_bundle
   from jaxspec.io.checkpoints import CONFIG_FILE, read_config
-  from jaxspec.run.chosen import flag
+  from jaxspec.run.decode_options import flag
   from jaxspec.run.loading import load_pipeline
 
   folder = options["folder"]
@@ -101,15 +101,15 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   pipeline = load_pipeline(made, target_weights=False)
   _check_drafts(pipeline, {name: folder / draft for name, draft in made.drafts.items()})
   family = pipeline.family
-  sampling = chosen.for_sampling(family.sampling_type)
+  sampling = decoding.for_sampling(family.sampling_type)
   if not made.defaults.sampling:  # a network without a bundle file has them too
     sampling = family.published_sampling() | sampling
-  settings = {name: value for name, value in chosen.options.items() if name not in sampling}
+  settings = {name: value for name, value in decoding.options.items() if name not in sampling}
   of_some = {name for each in pipeline.methods() for name in pipeline.without_draft(each).options()}
   if unread := sorted(settings.keys() - of_some):
     wanted = f"settings of {family.space.noun} or of a method of these drafts"
     raise UserError(f"Must have {wanted}, we instead got {flag(unread[0])}")
-  fields |= dict(method=chosen.method, draft=chosen.draft, sampling=sampling, options=settings)
+  fields |= dict(method=decoding.method, draft=decoding.draft, sampling=sampling, options=settings)
   made = dataclasses.replace(pipeline, defaults=completed(folder, **fields).defaults)
   method = made.method()
   if (length := family.row_tokens(made.sampling())) is not None:

@@ -19,7 +19,7 @@ from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.options import MAX_SEED
 from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 # Options of the method that affect the threshold.
 _OPTIONS = ("gamma", "target_prefix", "inject")
@@ -101,29 +101,30 @@ def _work(
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
-  networks, asked = sources_of(options), prompts.read(options)
+  networks, request = sources_of(options), prompts.read(options)
   other = prompts.read({"prompts": options["held_out"], "prompt_file": options["held_out_file"]})
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
-  chosen = Chosen(Ciar.name, options["draft"], given | {"tau": FIRST_TAU})
-  chosen.check()
+  decoding = DecodeOptions(Ciar.name, options["draft"], given | {"tau": FIRST_TAU})
+  decoding.check()
   if rates[0] <= (prefix := options["target_prefix"] or 0.0):
     raise UserError(f"Must have --rates above --target-prefix, {prefix:g}, we instead got {rates[0]:g}")
   if not options["no_cache"]:
     compilation_cache.enable()
-  default = None if asked is None else asked.checkpoint(chosen.method)
+  default = None if request is None else request.checkpoint(decoding.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
   if not Ciar.fits((space := pipeline.family.space).kind):
     raise UserError(f"Must have networks of discrete tokens to calibrate, {pipeline.name} draws {space.noun}")
-  asked, other = (of or prompts.examples(pipeline.family, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
+  request = request or prompts.examples(pipeline.family, 16, part=0, parts=2)
+  other = other or prompts.examples(pipeline.family, 16, part=1, parts=2)
   # Batches of the search; too many prompts of either kind are an error.
-  rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
-  job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])
+  rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (request, other))
+  job = make_job(pipeline, decoding, prompts.encode(pipeline, request, other), seed=options["seed"])
   draft = draft_name(job.method)
   assert draft is not None  # as `Ciar` has
   folder = pipeline.drafts.loaded(draft).folder
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
-  first, second = job.part(slice(len(asked.prompts))), job.part(slice(len(asked.prompts), None))
+  first, second = job.part(slice(len(request.prompts))), job.part(slice(len(request.prompts), None))
   second = dataclasses.replace(second, seed=options["seed"] + 1)  # other keys, too
   journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
   search = Search(rates, options["tolerance"], options["quantile"], options["samples"], rows)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import click
 
 from jaxspec.core.options import Option, options_of
-from jaxspec.run.chosen import declarations, flag
+from jaxspec.run.decode_options import declarations, flag
 
 
 def check_names(command: str, own: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxspec.cli.errors import interruptible
 from jaxspec.core.command_line import UserError
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 if TYPE_CHECKING:  # options are checked before heavy imports
   from jaxspec.run.pipeline import Pipeline
@@ -47,7 +47,9 @@ def load_drawing(options: dict[str, Any], *, side: int | None, purpose: str) -> 
   return pipeline
 
 
-def draw_captions(pipeline: Pipeline, options: dict[str, Any], chosen: Chosen, captions: list[str], report) -> Drawn:
+def draw_captions(
+  pipeline: Pipeline, options: dict[str, Any], decoding: DecodeOptions, captions: list[str], report
+) -> Drawn:
   """One image per caption.
 
   Args:
@@ -63,7 +65,7 @@ def draw_captions(pipeline: Pipeline, options: dict[str, Any], chosen: Chosen, c
   from jaxspec.run.run import run
 
   rows = batch_rows(options["batch"], len(captions))
-  job = make_job(pipeline, chosen, interruptible(pipeline.encode, captions), seed=options["seed"])
+  job = make_job(pipeline, decoding, interruptible(pipeline.encode, captions), seed=options["seed"])
   found = interruptible(run, job, job.batches(rows), report)
   report("Turning tokens into images")
   images = interruptible(found.need_images)

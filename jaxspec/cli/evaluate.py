@@ -50,11 +50,11 @@ def evaluate(**options: Any) -> None:
   """
   from jaxspec.cli.networks import needed, sources_of
   from jaxspec.io.shipped import named
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
   options["path"] = named(needed(sources_of(options, "path"), "PATH"))
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   is_bundle = _check_options(options)
 
 
@@ -70,7 +70,7 @@ def evaluate(**options: Any) -> None:
   if not options["no_cache"]:
     compilation_cache.enable()
   with Working("Loading") as working:
-    document = measure(options, chosen, is_bundle, working)
+    document = measure(options, decoding, is_bundle, working)
   _write(document, options["out"])
   print_document(report_console(options["out"]), document, options["out"])
 
@@ -108,7 +108,7 @@ def _check_options(options: dict[str, Any]) -> bool:
     if options["save_images"] is not None:
       check_new_folder(options["save_images"])
     return True
-  from jaxspec.run.chosen import declarations, flag
+  from jaxspec.run.decode_options import declarations, flag
 
   for name in ("num", "save_images", "method", "draft", "batch", "dtype", "matmul_precision", *declarations()):
     if was_given(name):

@@ -19,7 +19,7 @@ from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.options import was_given
 from jaxspec.core.command_line import UserError
 from jaxspec.evaluation import scenes
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 
 class _Images(NamedTuple):
@@ -33,7 +33,7 @@ class _Images(NamedTuple):
   warnings: list[str]
 
 
-def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, report) -> dict[str, Any]:
+def evaluate_scenes(options: dict[str, Any], decoding: DecodeOptions, is_bundle: bool, report) -> dict[str, Any]:
   """The scores of a folder of images, or of a bundle's images.
 
   Args:
@@ -44,7 +44,7 @@ def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, re
   Raises:
     UserError: in one line, for a mismatch; all captions are read before drawing.
   """
-  images = _drawn(options, chosen, report) if is_bundle else _read(options)
+  images = _drawn(options, decoding, report) if is_bundle else _read(options)
   report(f"Reading {len(images.pixels)} images")
   readings = interruptible(scenes.read, images.pixels)
   scores = scenes.score_readings(images.requests, readings)
@@ -63,7 +63,7 @@ def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, re
   }
 
 
-def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
+def _drawn(options: dict[str, Any], decoding: DecodeOptions, report) -> _Images:
   """Images by a bundle, for captions of the grammar or of a file."""
   from jaxspec.cli.drawn_captions import draw_captions, load_drawing
   from jaxspec.cli.image_folder import chosen_prompts, write_folder
@@ -78,7 +78,7 @@ def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
     about = {"prompts": str(file)}
   requests = _requests(captions, file)
   pipeline = load_drawing(options, side=scenes.IMAGE_SIZE, purpose="--scenes")
-  drawn = draw_captions(pipeline, options, chosen, captions, report)
+  drawn = draw_captions(pipeline, options, decoding, captions, report)
   if options["save_images"] is not None:
     write_folder(options["save_images"], drawn.pixels, captions)
   return _Images(drawn.name, drawn.pixels, captions, requests, about | drawn.about, drawn.warnings)

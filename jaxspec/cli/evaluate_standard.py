@@ -14,12 +14,12 @@ import numpy as np
 from jaxspec.cli.drawn_captions import Drawn
 from jaxspec.cli.errors import interruptible
 from jaxspec.core.command_line import UserError
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 FEWEST = 2  # images for a covariance
 
 
-def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, report) -> dict[str, Any]:
+def evaluate_standard(options: dict[str, Any], decoding: DecodeOptions, is_bundle: bool, report) -> dict[str, Any]:
   """The figures of a folder of images, or of a bundle's images.
 
   Args:
@@ -50,7 +50,7 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
   metrics = interruptible(standard.load_standard, prompts is not None)
   if images is None:
     assert prompts is not None  # a bundle draws those of --prompts
-    drawn = draw_captions(pipeline, options, chosen, prompts, report)
+    drawn = draw_captions(pipeline, options, decoding, prompts, report)
     images = drawn._replace(about={"prompts": str(options["prompt_file"])} | drawn.about)
     if options["save_images"] is not None:
       write_folder(options["save_images"], images.pixels, prompts)

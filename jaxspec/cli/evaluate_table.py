@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jaxspec.cli.outputs import print_written
 from jaxspec.cli.summary import words_of
-from jaxspec.run.chosen import declarations
+from jaxspec.run.decode_options import declarations
 
 
 def print_standard(console: Console, document: dict[str, Any], out: Path) -> None:

@@ -73,21 +73,21 @@ def generate(**options: Any) -> None:
   jaxspec generate "a red heart" "a green heart" --method gsd --compare --heatmap map.png
   """
   from jaxspec.cli import prompts
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
-  asked, chosen = prompts.read(options), Chosen.of(options)
-  if asked is None:
+  request, decoding = prompts.read(options), DecodeOptions.of(options)
+  if request is None:
     raise UserError('Must have prompts, --class, --text or --features, for example: jaxspec generate "a cat"')
-  chosen.check()
-  networks = _check_options(options, asked.kind)
-  files = _check_files(options, of_images=asked.kind != "text")
+  decoding.check()
+  networks = _check_options(options, request.kind)
+  files = _check_files(options, of_images=request.kind != "text")
 
   from jaxspec.render.working import Working
 
   out = report_console(*files.values())
   shows = options["show"] and _can_show(out)
   with Working("Loading") as working, _connected(options) as cloud:
-    runs, files = _work(options, networks, asked, chosen, files, cloud, working)
+    runs, files = _work(options, networks, request, decoding, files, cloud, working)
 
   from jaxspec.cli.summary import print_summary
 
@@ -159,7 +159,7 @@ def _connected(options: dict[str, Any]):
   return cloud_options.connected(options)
 
 
-def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Path], cloud, report):
+def _work(options: dict[str, Any], networks, request, decoding, files: dict[str, Path], cloud, report):
   """Loads, compiles, decodes and writes; results are written even if a later step fails."""
   from jaxspec.cli import compilation_cache, image_files, saved
   from jaxspec.cli.job import make_job
@@ -175,28 +175,28 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  pipeline = _load(options, networks, asked, chosen)
+  pipeline = _load(options, networks, request, decoding)
   family = pipeline.family
   if family.noun != "image":
     _refuse_image_options(options)
     files = {name: path for name, path in files.items() if name in ("json", "acceptance")}
   elif options["max_tokens"] is not None:
     raise UserError("--max-tokens goes with networks that continue texts: images have all of their tokens")
-  encoded = encode(pipeline, asked)
+  encoded = encode(pipeline, request)
   if "features" in files:
     saved.save_features(files["features"], encoded)
   _check_draft_model(options, pipeline)
   if options["compare"]:
-    _check_compared(pipeline, chosen.method)
-  job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"])
+    _check_compared(pipeline, decoding.method)
+  job = make_job(pipeline, decoding, encoded, seed=options["seed"], max_len=options["max_tokens"])
   job.warnings.extend(unread_draft(networks, job.method))
   job.warnings.extend([] if options["compare"] else unread("without --compare", "repeats"))
-  if asked.kind == "class" and asked.captions:
-    job.warnings.append(f"Not read by networks that draw classes: {asked.captions[0]!r}, which only names the image")
+  if request.kind == "class" and request.captions:
+    job.warnings.append(f"Not read by networks that draw classes: {request.captions[0]!r}, which only names the image")
   warn(*job.warnings)
   sends = options["wire"] or options["network"] is not None
   if sends:
-    messages.wire_of(job)  # an error if there is none
+    messages.codec_of_job(job)  # an error if there is none
   if "acceptance" in files:
     check_recordable(job.decoder)
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
@@ -263,7 +263,7 @@ def _warn(job, warning: str) -> None:
   warn(warning)
 
 
-def _load(options: dict[str, Any], networks, asked, chosen):
+def _load(options: dict[str, Any], networks, request, decoding):
   """The selected networks, else the shipped ones for the kind of prompts."""
   from jaxspec.cli.networks import load_sources
   from jaxspec.core.precision import of_user
@@ -273,7 +273,7 @@ def _load(options: dict[str, Any], networks, asked, chosen):
   if several and precision is None and of_user() is None:
     precision = "float32"  # bfloat16 products differ between one program and three, which may change a token
   kwargs = dict(dtype=options["dtype"], matmul_precision=precision, mesh=options["mesh"])
-  return load_sources(networks, asked.checkpoint(chosen.method), target_weights=options["cloud"] is None, **kwargs)
+  return load_sources(networks, request.checkpoint(decoding.method), target_weights=options["cloud"] is None, **kwargs)
 
 
 def _check_draft_model(options: dict[str, Any], pipeline) -> None:

@@ -18,15 +18,15 @@ from rich.text import Text
 def methods(name: str | None, as_json: bool) -> None:
   """List the decoding methods, or explain the method NAME with all of its options."""
   from jaxspec.methods import METHODS, get_method
-  from jaxspec.run.described import describe, describe_options
   from jaxspec.run.json_values import finite
+  from jaxspec.run.method_schema import method_schema, option_schemas
   from jaxspec.sampling import SAMPLING_TYPES
 
   if name is not None:
-    found = describe(get_method(name))
+    found = method_schema(get_method(name))
   else:
-    sampling = {kind: describe_options(cls) for kind, cls in SAMPLING_TYPES.items()}
-    found = {"methods": {name: describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
+    sampling = {kind: option_schemas(cls) for kind, cls in SAMPLING_TYPES.items()}
+    found = {"methods": {name: method_schema(cls) for name, cls in METHODS.items()}, "sampling": sampling}
   if as_json:
     click.echo(json.dumps(finite(found), indent=2, ensure_ascii=False))
     return
@@ -65,7 +65,7 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
     console.print(Text(paragraph))
   if not method["options"]:
     return
-  from jaxspec.run.described import range_words
+  from jaxspec.run.method_schema import range_text
 
   console.print()
   table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -73,7 +73,7 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
     table.add_column(title, no_wrap=title != "meaning and values")
   for option in method["options"].values():
     typed = option["flag"].replace("--", "--[no-]", 1) if option["type"] == "bool" else option["flag"]
-    values = range_words(option)
+    values = range_text(option)
     meaning = Text.assemble(option["help"], (f"  {values}", "dim") if values else "")
     table.add_row(Text(typed, style="cyan"), value_word(option["default"]), meaning)
   console.print(table)

@@ -86,7 +86,7 @@ def _record(ctx: click.Context, options: dict[str, click.Option], line: Line) ->
 def _sampling() -> list[tuple[str, str]]:
   """One line per sampling setting, with its kinds of tokens in brackets if not all have it."""
   from jaxspec.core.options import options_of
-  from jaxspec.run.chosen import flag
+  from jaxspec.run.decode_options import flag
   from jaxspec.sampling import SAMPLING_TYPES
 
   kinds = {kind: options_of(cls) for kind, cls in SAMPLING_TYPES.items()}
@@ -103,7 +103,7 @@ def _methods(width: int) -> list[tuple[str, str]]:
   """One line per method; options beyond the width are omitted."""
   from jaxspec.core.options import options_of
   from jaxspec.methods import METHODS
-  from jaxspec.run.chosen import flag
+  from jaxspec.run.decode_options import flag
 
   left = width - _INDENT - max(map(len, METHODS)) - 2
   lines = []

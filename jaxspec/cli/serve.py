@@ -26,7 +26,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--tls-client-ca", type=PATH, metavar="FILE", help="Edges must have a certificate of this authority (.pem).")
 @click.option("--insecure", is_flag=True, help="Without TLS, listen to other machines than this one.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="Tokens that may open streams (.jsonl); reloaded on SIGHUP.")
-@click.option("--auth-every-call", is_flag=True, help="Require the token in every call, not only in openings.")
+@click.option("--auth-every-call", is_flag=True, help="Require the token in every call, not only in handshakes.")
 @click.option("--new-token", metavar="NAME", help="Add a token to --token-file, print its secret once, and end.")
 @click.option("--quota", metavar="NAME=VALUE,...", help="Of the new token: streams=N, calls_per_s=X, fed_per_s=X (tokens).")
 @click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
@@ -106,14 +106,14 @@ def _quota(text: str | None):
 
 def _counters(address: Address):
   """Metrics, with the port opened before compilation, so that a port in use is reported first."""
-  from jaxspec.serving.server.listen import reason
+  from jaxspec.serving.server.listen import reason_of
   from jaxspec.serving.server.prometheus import Metrics
 
   metrics = Metrics()
   try:
     metrics.listen(*address)
   except OSError as error:
-    raise UserError(f"Cannot answer at --metrics {address}: {reason(error)}; take another address") from error
+    raise UserError(f"Cannot answer at --metrics {address}: {reason_of(error)}; take another address") from error
   return metrics
 
 
@@ -144,7 +144,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
   from jaxspec.cli.declared import value_type
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.methods import get_method
-  from jaxspec.run.chosen import fitting
+  from jaxspec.run.decode_options import fitting
 
   name, colon, rest = text.partition(":")
   cls = get_method(name)

@@ -69,7 +69,7 @@ def _app(options: dict[str, Any], networks, host: str):
   from jaxspec.core.precision import of_user
   from jaxspec.render.working import Working
   from jaxspec.studio.api import make_app
-  from jaxspec.studio.studio_session import Session
+  from jaxspec.studio.studio_session import StudioSession
 
   if not options["no_cache"]:
     compilation_cache.enable()
@@ -77,6 +77,6 @@ def _app(options: dict[str, Any], networks, host: str):
   precision = options["matmul_precision"] or (None if of_user() else "float32")
   with Working("Loading"):
     pipeline = load_sources(networks, dtype=options["dtype"], matmul_precision=precision)
-    session = interruptible(Session, pipeline, networks)
+    session = interruptible(StudioSession, pipeline, networks)
   names = ("localhost", host, *options["names"])
   return make_app(session, folder=options["out"], hosts=names)

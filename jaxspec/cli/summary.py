@@ -15,7 +15,7 @@ from jaxspec.cli.outputs import print_written
 from jaxspec.cli.sections import lines_of
 from jaxspec.core.options import options_of
 from jaxspec.methods import Method
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.run.figures import figures, speedup
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job, draft_name

@@ -6,7 +6,6 @@ import dataclasses
 from typing import ClassVar
 
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, PyTree
-from jaxspec.core.verdicts import empty_draft
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +16,7 @@ class NoDrafter(Drafter):
   calls_per_round: ClassVar[int] = 0
 
   def draft(self, params: PyTree, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
-    return empty_draft(cursor.last), (), ()
+    return Draft.empty(cursor.last), (), ()
 
 
 NO_DRAFTER = NoDrafter()

@@ -3,7 +3,7 @@
 The nodes of a tree are the ``K`` tokens of a `Draft`; ``parents[b, i]`` is the node that node i continues, or -1 where it
 continues the newest committed token (the root, which is no node). A node comes after its parent (``parents[b, i] < i``),
 and the children of one node are visited in the order of their indices. A chain is the tree with ``parents = [-1, 0, 1,
-...]``. A chain is written as `Draft.parents` None, so that it pays for no masks.
+...]``. A chain is written without parents, ``[B, 0]`` (`Draft.is_tree`), so that it pays for no masks.
 
 No function loops over levels. Ancestors come from repeated squaring of a matrix; everything else follows from them.
 """
@@ -18,7 +18,7 @@ from jaxspec.core.types import Array, Draft, Verdict
 
 def parents_of(draft: Draft) -> Array:
   """Parents ``[B, K]`` int32 of a tree or of a chain."""
-  if draft.parents is not None:
+  if draft.is_tree:
     return draft.parents
   rows, window = draft.tokens.shape[:2]
   return jnp.broadcast_to(jnp.arange(-1, window - 1, dtype=jnp.int32)[None], (rows, window))
@@ -55,7 +55,7 @@ def layout(draft: Draft) -> tuple[Array, Array | None]:
     input may attend to another; None is a causal chain.
   """
   rows, window = draft.tokens.shape[:2]
-  if draft.parents is None:
+  if not draft.is_tree:
     return jnp.arange(window + 1, dtype=jnp.int32)[None], None
   reach = ancestors(draft.parents)
   root = jnp.zeros((rows, 1), jnp.int32)
@@ -81,7 +81,7 @@ def path_nodes(on_path: Array, depth: Array, length: int) -> Array:
 
 def accepted_tokens(draft: Draft, verdict: Verdict) -> Array:
   """Tokens of the draft ``[B, K]``, or of its path ``[B, L]``, of which the leading ``num_accepted`` are accepted."""
-  if verdict.path is None:
+  if not draft.is_tree:
     return draft.tokens
   return jnp.take_along_axis(draft.tokens, verdict.path, axis=1)
 
@@ -89,9 +89,8 @@ def accepted_tokens(draft: Draft, verdict: Verdict) -> Array:
 def ended_by_rejection(draft: Draft, verdict: Verdict) -> Array:
   """``[B]`` bool: the last accepted token (or the root) had drafted successors, and all of them were rejected."""
   room = verdict.num_accepted < draft.num_drafted
-  if draft.parents is None:
+  if not draft.is_tree:
     return room
-  assert verdict.path is not None  # of a tree, a verdict has the path
   last = jnp.maximum(verdict.num_accepted - 1, 0)[:, None]
   last = jnp.where(verdict.num_accepted > 0, jnp.take_along_axis(verdict.path, last, axis=1)[:, 0], -1)
   return room & jnp.any(draft.parents == last[:, None], axis=1)

@@ -18,9 +18,10 @@ loop, or on two machines. When they are apart, each side keeps its own `Cursor` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
@@ -221,7 +222,8 @@ class Cursor(NamedTuple):
 class Draft(NamedTuple):
   """A proposal for the next tokens of every row: what the draft side sends to the target side.
 
-  Locally accepted tokens come first, then the tokens to be verified. An acceptance rule only sees the latter.
+  Drafters make one with `Draft.chain` or `Draft.tree`. Locally accepted tokens come first, then the tokens to be verified.
+  An acceptance rule only sees the latter.
 
   Attributes:
     tokens: ``[B, K]`` int32, or ``[B, K, C]`` float; what is beyond the drafts of a row is padding.
@@ -229,49 +231,121 @@ class Draft(NamedTuple):
       of floats is nothing else; -inf where a token is impossible), or a pytree of counts or chains; ``()`` for trees.
     num_drafted: ``[B]`` int32, the most tokens that may be accepted: valid tokens of a chain, the local ones among them, or
       levels of a tree; 0 is legal.
+    num_calls: ``[B]`` int32, passes of the draft network in this round, `Drafter.calls_per_round` at most.
     parents: ``[B, K]`` int32, parent of each node of a draft tree, an earlier node or -1 for the root
-      (`jaxspec.core.trees`); None: a chain.
-    num_local: ``[B]`` int32, leading tokens that the draft side accepted by itself; None: 0.
-    needs_verify: ``[B]`` bool, whether the row asks the target; None: every row does.
-    num_calls: ``[B]`` int32, passes of the draft network in this round; None: `Drafter.calls_per_round`.
+      (`jaxspec.core.trees`); ``[B, 0]``: a chain.
+    num_local: ``[B]`` int32, leading tokens that the draft side accepted by itself, 0 unless `Drafter.may_accept_locally`.
+    needs_verify: ``[B]`` bool, whether the row needs the target, True unless `Drafter.may_accept_locally`.
     payload: what one kind of verifier needs besides, for example `jaxspec.core.payloads.PendingTokens`.
   """
 
   tokens: Array
   proposal: PyTree
   num_drafted: Array
-  parents: Array | None = None
-  num_local: Array | None = None
-  needs_verify: Array | None = None
-  num_calls: Array | None = None
-  payload: PyTree = ()
+  num_calls: Array
+  parents: Array
+  num_local: Array
+  needs_verify: Array
+  payload: PyTree
+
+  @classmethod
+  def chain(
+    cls,
+    tokens: Array,
+    proposal: PyTree,
+    num_drafted: Array | int,
+    num_calls: Array | int,
+    *,
+    num_local: Array | int = 0,
+    needs_verify: Array | bool = True,
+    payload: PyTree = (),
+  ) -> Self:
+    """A chain of drafts. Arguments are the fields; one number stands for that number in every row.
+
+    Fields that are filled in are arrays on the host where ``tokens`` are one (`numpy.ndarray`).
+    """
+    return cls(
+      tokens,
+      proposal,
+      _of_rows(tokens, num_drafted),
+      _of_rows(tokens, num_calls),
+      _full_like(tokens, (tokens.shape[0], 0), 0),
+      _of_rows(tokens, num_local),
+      _of_rows(tokens, needs_verify),
+      payload,
+    )
+
+  @classmethod
+  def tree(cls, tokens: Array, parents: Array, num_levels: Array | int, num_calls: Array | int) -> Self:
+    """A tree of candidates, with as many levels as ``num_drafted`` says; otherwise as `chain`."""
+    return cls.chain(tokens, (), num_levels, num_calls)._replace(parents=parents)
+
+  @classmethod
+  def empty(cls, last: Array) -> Self:
+    """No drafts (``K = 0``) after tokens ``last [B]`` or ``[B, C]``: the verifier draws one token alone."""
+    return cls.chain(last[:, None][:, :0], (), 0, 0)
+
+  @property
+  def is_tree(self) -> bool:
+    """Whether the drafts are a tree; static, because it is in the shape of ``parents``."""
+    return self.parents.shape[-1] > 0
 
 
 class Verdict(NamedTuple):
   """What the target side decided about a `Draft`.
 
+  A verifier that adds one token makes one with `Verdict.one`.
   `jaxspec.core.verdicts.committed_block` puts the accepted drafts and the verifier's own tokens together, as a round commits
   them.
 
   Attributes:
     num_accepted: ``[B]`` int32, leading tokens of the draft (or of ``path``) that are accepted, the local ones among them.
-    next_token: ``[B]`` int32 (or ``[B, C]``), the token after them; with ``num_next`` a block ``[B, M]`` (or ``[B, M, C]``).
-    path: ``[B, L]`` int32, accepted nodes of a tree from the root on, L <= K; None: a chain.
+    next_tokens: ``[B, M]`` int32 (or ``[B, M, C]``), tokens of the verifier's own after them; M is at least 1.
+    num_next: ``[B]`` int32, valid ones of them. 0 is legal: the row commits its accepted drafts only. A row that commits
+      nothing round after round never ends.
+    path: ``[B, L]`` int32, accepted nodes of a tree from the root on, L <= K; ``[B, 0]`` of a chain.
     feedback: what the drafter reads: target features or logits, at ``[last, draft ...]`` (prefill: at the condition).
     metrics: what a rule reports about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
-    num_next: ``[B]`` int32, valid tokens of the block in ``next_token``; None: ``next_token`` is one token.
-    is_drafted_end: ``[B]`` bool, ``next_token`` is an accepted draft that ends the round: an end token
+    is_drafted_end: ``[B]`` bool, the first of ``next_tokens`` is an accepted draft that ends the round: an end token
       (`jaxspec.core.verdicts.stop_at_end_token`), or where rows keep one length (`Verifier.in_step`). None: read off the
       draft.
   """
 
   num_accepted: Array
-  next_token: Array
-  path: Array | None = None
+  next_tokens: Array
+  num_next: Array
+  path: Array
   feedback: PyTree = ()
   metrics: PyTree = ()
-  num_next: Array | None = None
   is_drafted_end: Array | None = None
+
+  @classmethod
+  def one(
+    cls,
+    num_accepted: Array,
+    next_token: Array,
+    *,
+    path: Array | None = None,
+    metrics: PyTree = (),
+    is_drafted_end: Array | None = None,
+  ) -> Self:
+    """A verdict that adds one token ``[B]`` or ``[B, C]`` to every row.
+
+    Other arguments are fields. Only a verdict about a tree has a path.
+    """
+    path = _full_like(num_accepted, (num_accepted.shape[0], 0), 0) if path is None else path
+    return cls(num_accepted, next_token[:, None], _of_rows(num_accepted, 1), path, (), metrics, is_drafted_end)
+
+
+def _of_rows(like: Array, value: Array | bool | int) -> Array:
+  """``[B]``: one number in every row, or an array as it is."""
+  return _full_like(like, like.shape[:1], value) if isinstance(value, (bool, int)) else value
+
+
+def _full_like(like: Array, shape: tuple[int, ...], value: bool | int) -> Array:
+  """An array of int32 or bool, on the host where ``like`` is there."""
+  full: Any = np.full if isinstance(like, np.ndarray) else jnp.full
+  return full(shape, value, bool if isinstance(value, bool) else np.int32)
 
 
 class FirstToken(NamedTuple):
@@ -398,9 +472,3 @@ class AcceptFn(Protocol):
   """
 
   def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: PyTree) -> Verdict: ...
-
-
-class WhileLoopFn(Protocol):
-  """`jax.lax.while_loop` or anything with its interface (a Python loop, a loop of fixed length)."""
-
-  def __call__(self, cond_fun: Callable, body_fun: Callable, init_val: PyTree) -> PyTree: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from jaxspec.core import trees
@@ -9,38 +10,12 @@ from jaxspec.core.token_axes import over_tokens, token_at
 from jaxspec.core.types import Array, Cursor, Draft, Verdict
 
 
-def empty_draft(last: Array) -> Draft:
-  """A draft of no tokens (``K = 0``) of the kind of ``last [B]`` or ``[B, C]``: the verifier draws one token alone."""
-  rows = last.shape[0]
-  return Draft(jnp.zeros((rows, 0, *last.shape[1:]), last.dtype), (), jnp.zeros((rows,), jnp.int32))
-
-
-def num_local(draft: Draft) -> Array:
-  """``[B]`` int32, leading tokens that the draft side accepted by itself."""
-  return jnp.zeros_like(draft.num_drafted) if draft.num_local is None else draft.num_local
-
-
-def needs_verify(draft: Draft) -> Array:
-  """``[B]`` bool, rows in which the target has something to decide."""
-  return jnp.ones(draft.num_drafted.shape, bool) if draft.needs_verify is None else draft.needs_verify
-
-
-def num_next(verdict: Verdict) -> Array:
-  """``[B]`` int32, tokens that the verifier adds: 1, or the valid ones of its block."""
-  return jnp.ones_like(verdict.num_accepted) if verdict.num_next is None else verdict.num_next
-
-
-def next_block(verdict: Verdict) -> Array:
-  """The tokens that the verifier adds, ``[B, M]`` or ``[B, M, C]``; M is 1 unless the verdict brings a block."""
-  return verdict.next_token[:, None] if verdict.num_next is None else verdict.next_token
-
-
 def num_committed(draft: Draft, verdict: Verdict) -> Array:
   """``[B]`` int32, tokens that a live row gains: accepted ones and those of the verifier, or only local ones.
 
   Of a row without a question all local tokens are accepted, unless rows keep one length and another row stops it.
   """
-  return verdict.num_accepted + jnp.where(needs_verify(draft), num_next(verdict), 0)
+  return verdict.num_accepted + jnp.where(draft.needs_verify, verdict.num_next, 0)
 
 
 def committed_block(draft: Draft, verdict: Verdict) -> Array:
@@ -48,16 +23,26 @@ def committed_block(draft: Draft, verdict: Verdict) -> Array:
 
   ``L`` is the length of the draft, or of the path of a tree. After the accepted tokens come those of the verifier.
   """
-  accepted, block = trees.accepted_tokens(draft, verdict), next_block(verdict)
+  accepted, block = trees.accepted_tokens(draft, verdict), verdict.next_tokens
   size = block.shape[1]
   offset = jnp.arange(accepted.shape[1] + size)[None] - verdict.num_accepted[:, None]  # [B, L + M], 0 is the block's first
-  is_next = (offset >= 0) & (offset < num_next(verdict)[:, None]) & needs_verify(draft)[:, None]
+  is_next = (offset >= 0) & (offset < verdict.num_next[:, None]) & draft.needs_verify[:, None]
   padded = jnp.concatenate([accepted, block], axis=1)
   if size == 1:
     following = block
   else:
     following = jnp.take_along_axis(block, over_tokens(jnp.clip(offset, 0, size - 1), block), axis=1)
   return jnp.where(over_tokens(is_next, padded), following, padded)
+
+
+def block_positions(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Array:
+  """Index ``[B, L + M]`` in its row of every token of `committed_block`.
+
+  It is ``max_len`` for tokens that are not committed: a write with ``mode="drop"`` leaves them out.
+  """
+  gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
+  offset = jnp.arange(trees.accepted_tokens(draft, verdict).shape[1] + verdict.next_tokens.shape[1])[None]
+  return jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)
 
 
 def newest_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
@@ -68,12 +53,29 @@ def newest_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   return jnp.where(over_tokens(gain > 0, newest), newest, cursor.last)
 
 
-def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
-  """The token before the last one of a live row after the round, ``[B]`` or ``[B, C]``; needs a gain of at least 1."""
-  gain = num_committed(draft, verdict)
+def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict, previous: Array) -> Array:
+  """The token before the last one of a row after the round, ``[B]`` or ``[B, C]``.
+
+  Args:
+    previous: the one from before the round; it stays in rows that are finished or commit nothing.
+  """
+  gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
   block = committed_block(draft, verdict)
   before = token_at(block, jnp.clip(gain - 2, 0, block.shape[1] - 1))
-  return jnp.where(over_tokens(gain > 1, before), before, cursor.last)
+  before = jnp.where(over_tokens(gain > 1, before), before, cursor.last)
+  return jnp.where(over_tokens(gain > 0, before), before, previous)
+
+
+def features_of(verdict: Verdict) -> Array:
+  """The target's features that a verdict gives back, ``[B, T, D]``.
+
+  Raises:
+    ValueError: if the verifier returns no features.
+  """
+  features = verdict.feedback
+  if not isinstance(features, jax.Array) or features.ndim != 3:
+    raise ValueError(f"Must have features [B, T, D] as the verifier's feedback, we instead got {features!r}")
+  return features
 
 
 def is_end_token(cursor: Cursor, tokens: Array) -> Array:
@@ -92,29 +94,27 @@ def is_end_token(cursor: Cursor, tokens: Array) -> Array:
 def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict:
   """Ends a row at its end token: nothing after the first one that is accepted, or drawn, is committed.
 
-  An accepted end token is handed over as ``next_token``, so that every reader of a verdict sees one committed block that
+  An accepted end token is handed over in ``next_tokens``, so that every reader of a verdict sees one committed block that
   ends where the row ends (`ends_on_draft` tells that it was drafted).
   """
   accepted = trees.accepted_tokens(draft, verdict)
   if accepted.ndim > 2:
     return verdict
-  if verdict.num_next is not None:
-    ends = is_end_token(cursor, verdict.next_token)  # [B, M]
-    first = jnp.argmax(ends, axis=1).astype(jnp.int32) + 1
-    verdict = verdict._replace(
-      num_next=jnp.where(jnp.any(ends, axis=1), jnp.minimum(verdict.num_next, first), verdict.num_next)
-    )
+  ends = is_end_token(cursor, verdict.next_tokens)  # [B, M]
+  first = jnp.argmax(ends, axis=1).astype(jnp.int32) + 1
+  num_next = jnp.where(jnp.any(ends, axis=1), jnp.minimum(verdict.num_next, first), verdict.num_next)
   if accepted.shape[1] == 0:
-    return verdict
+    return verdict._replace(num_next=num_next)
   ends = is_end_token(cursor, accepted) & (jnp.arange(accepted.shape[1])[None] < verdict.num_accepted[:, None])
-  ends = ends & needs_verify(draft)[:, None]  # a row that asks nothing brings no token of the target after its end
+  ends = ends & draft.needs_verify[:, None]  # a row that asks nothing brings no token of the target after its end
   found, first = jnp.any(ends, axis=1), jnp.argmax(ends, axis=1).astype(jnp.int32)
-  end = jnp.take_along_axis(accepted, first[:, None], axis=1)[:, 0]
-  verdict = verdict._replace(num_accepted=jnp.where(found, first, verdict.num_accepted), is_drafted_end=found)
-  if verdict.num_next is None:
-    return verdict._replace(next_token=jnp.where(found, end, verdict.next_token))
-  block = verdict.next_token.at[:, 0].set(jnp.where(found, end, verdict.next_token[:, 0]))
-  return verdict._replace(next_token=block, num_next=jnp.where(found, 1, verdict.num_next))
+  end = jnp.take_along_axis(accepted, first[:, None], axis=1)  # [B, 1], in every place of a block of which one is valid
+  return verdict._replace(
+    num_accepted=jnp.where(found, first, verdict.num_accepted),
+    next_tokens=jnp.where(found[:, None], end, verdict.next_tokens),
+    num_next=jnp.where(found, 1, num_next),
+    is_drafted_end=found,
+  )
 
 
 def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
@@ -131,7 +131,7 @@ def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   position = jnp.minimum(verdict.num_accepted, accepted.shape[1] - 1)
   drafted = jnp.take_along_axis(accepted, position[:, None], axis=1)[:, 0]
   inside = verdict.num_accepted < draft.num_drafted
-  return inside & is_end_token(cursor, drafted) & (next_block(verdict)[:, 0] == drafted)
+  return inside & is_end_token(cursor, drafted) & (verdict.next_tokens[:, 0] == drafted)
 
 
 def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Cursor:

@@ -42,7 +42,8 @@ class DenoisingModelDrafter(Drafter):
     return state
 
   def draft(self, params: DenoisingSide, keys: Key, state: ClassLabels, cursor: Cursor) -> tuple[Draft, ClassLabels, tuple]:
-    return draft_steps(self.network, self.network.predictor(params, state), keys, cursor, self.window), state, ()
+    predict = self.network.predictor(params, state)
+    return draft_steps(self.network, predict, keys, cursor, self.window, self.calls_per_round), state, ()
 
   def commit(
     self, params: DenoisingSide, state: ClassLabels, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict

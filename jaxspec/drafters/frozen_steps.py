@@ -50,7 +50,7 @@ class FrozenStepDrafter(Drafter):
     return state
 
   def draft(self, params: tuple, keys: Key, state: Prediction, cursor: Cursor) -> tuple[Draft, Prediction, tuple]:
-    return draft_steps(self.network, lambda index, x: state, keys, cursor, self.window), state, ()
+    return draft_steps(self.network, lambda index, x: state, keys, cursor, self.window, 0), state, ()
 
   def commit(
     self, params: tuple, state: Prediction, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict

@@ -80,7 +80,7 @@ def calibrate(
     ValueError: for a rate that no threshold reaches, or a journal of another calibration.
   """
   jobs = job, held_out
-  batches = tuple(one.batches(search.rows, samples=search.samples) for one in jobs)
+  batches = [one.batches(search.rows, samples=search.samples) for one in jobs]
   progress("Compiling")
   prepare(job, batches[0])  # the threshold is a number of the program, and both parts have batches of one size
   few = FEW if not search.quantile and batches[0].num > 2 * FEW else None
@@ -120,14 +120,14 @@ def _threshold(trials: Trials, rate: float, start: float, search: Search, few: i
   rate_of = lambda tau: trials.at(tau, 0).rate
   if search.quantile:
     return Calibrated(start, rate_of(start), 1)
-  kwargs = dict(start=start, tolerance=search.tolerance, max_trials=MOST_TRIALS)
+  kwargs: dict[str, Any] = dict(start=start, tolerance=search.tolerance, max_trials=MOST_TRIALS)
   if not few:
     return threshold_search.find_threshold(rate_of, rate, **kwargs)
   rate_of_few = lambda tau: trials.at(tau, 0, few).rate
   return threshold_search.find_threshold_by_few(rate_of, rate_of_few, rate, **kwargs)
 
 
-def _most_images(search: Search, batches: tuple[Batches, Batches], few: int | None) -> int:
+def _most_images(search: Search, batches: Sequence[Batches], few: int | None) -> int:
   """Images that a threshold decodes at most."""
   most = (1 if search.quantile else MOST_TRIALS) * batches[0].num + batches[1].num
   if few:  # two searches more among them, and a trial of all between the two
@@ -153,7 +153,7 @@ class _Images(Silent):
 
 
 def _decoder(
-  jobs: tuple[Job, Job], batches: tuple[Batches, Batches], images: _Images
+  jobs: Sequence[Job], batches: Sequence[Batches], images: _Images
 ) -> Callable[[float, int, int | None], DecodeResult]:
   """``decode`` of `Trials`."""
 
@@ -164,7 +164,7 @@ def _decoder(
   return decode
 
 
-def _settings(jobs: tuple[Job, Job], search: Search) -> dict[str, Any]:
+def _settings(jobs: Sequence[Job], search: Search) -> dict[str, Any]:
   """Everything that decides the outcome of a trial."""
   job, decoder = jobs[0], jobs[0].decoder
   settings = job.settings() | {"samples": search.samples, "batch": search.rows}

@@ -24,4 +24,4 @@ def greedy(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   drawn = sample(row, rng.final_uniform(keys))
   rejected = num_accepted < draft.num_drafted
   replacement = jnp.take_along_axis(best, num_accepted[:, None], axis=1)[:, 0]
-  return Verdict(num_accepted, jnp.where(rejected, replacement, drawn))
+  return Verdict.one(num_accepted, jnp.where(rejected, replacement, drawn))

@@ -25,7 +25,7 @@ def lossless_sparse(tables: tuple, keys: Key, draft: Draft, target: Array) -> Ve
     draft: chain of ``K`` tokens; ``draft.proposal`` is their `SparseDistribution` ``[B, K]``.
     target: ``[B, K + 1, V]`` processed target logits.
   Returns:
-    Verdict with ``num_accepted [B]`` and ``next_token [B]``.
+    Verdict that adds one token to every row.
   """
   if draft.tokens.shape[1] == 0:
     return commit_leading(keys, draft, target, accept_prob=jnp.zeros(draft.tokens.shape))

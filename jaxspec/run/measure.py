@@ -94,7 +94,7 @@ def bare_rounds(
     verdict, verifier_state = loop.judge_round(
       params.target, side, verifier_state, waiting.draft, drafter=drafter, verifier=verifier
     )
-    return side, verifier_state, verdict.next_token
+    return side, verifier_state, verdict.next_tokens[:, 0]
 
   return jax.lax.fori_loop(0, rounds, body, (state.draft_side, state.verifier, cursor.last))[2]
 

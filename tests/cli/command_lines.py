@@ -11,7 +11,7 @@ import click
 
 from jaxspec.cli import declared
 from jaxspec.cli.main import COMMANDS
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 
 def command_of(name: str) -> click.Command:
@@ -53,7 +53,7 @@ def parse(words: list[str]) -> None:
   """
   command, args = subcommand(words)
   context = command.make_context(command.name, args)
-  Chosen.of(context.params).check()
+  DecodeOptions.of(context.params).check()
 
 
 def flags_of(command: click.Command) -> set[str]:

@@ -134,7 +134,7 @@ def test_options_that_do_not_go_together(fails):
   assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
   assert "Cannot read nowhere" in fails(*cloud, "--ca", "nowhere")
   assert "both --cert and --key, we instead got --cert alone" in fails(*cloud, "--cert", "nowhere")
-  assert "no server answers at 127.0.0.1:1" in fails(*cloud)
+  assert "no server replies at 127.0.0.1:1" in fails(*cloud)
   assert "grpcs://HOST:PORT" in fails("generate", "--text", "on", "--cloud", "127.0.0.1:1")
   assert "grpcs:// to send prompts" in fails("generate", "--text", "on", "--cloud", "grpc://example.org:1")
 
@@ -179,12 +179,12 @@ def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeyp
   """Another edge takes the only stream of a bearer token before the second row; the error is not about memory."""
   held, whole = [], GrpcCloud.open
 
-  def late(self, opening, *args, **kwargs):
-    if opening.stream not in held:
-      held.append(opening.stream)
+  def late(self, handshake, *args, **kwargs):
+    if handshake.stream not in held:
+      held.append(handshake.stream)
       if len(held) == 2:
-        whole(self, opening._replace(stream=bytes(16)), timeout_s=10)
-    return whole(self, opening, *args, **kwargs)
+        whole(self, handshake._replace(stream=bytes(16)), timeout_s=10)
+    return whole(self, handshake, *args, **kwargs)
 
   monkeypatch.setattr(GrpcCloud, "open", late)
   secret = ("--token-file", networks[0].parent / "of-one-stream", "--give-up", 2)

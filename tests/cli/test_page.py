@@ -8,7 +8,7 @@ import click
 from jaxspec.cli.main import COMMANDS
 from jaxspec.core.options import options_of
 from jaxspec.methods import METHODS
-from jaxspec.run.chosen import declarations, flag
+from jaxspec.run.decode_options import declarations, flag
 from jaxspec.sampling import SAMPLING_TYPES
 from tests.cli.command_lines import command_of
 

@@ -13,7 +13,7 @@ from jaxspec.core.no_draft import NO_DRAFTER
 from jaxspec.core.state import Origin
 from jaxspec.methods import METHODS, Parts
 from tests.contract import networks
-from tests.contract.blocks import block_target
+from tests.contract.blocks import block_target, pausing, without_bonus
 from tests.contract.cases import CASES, LOGITS, MORE, NOISE, ROWS, Case, N, V
 from tests.helpers import side
 
@@ -38,7 +38,7 @@ def test_every_method_has_a_case():
   assert {case.method.name for case in CASES.values()} == set(METHODS)
   # Every drafter reads a prefix in some case.
   prefixed = {case.method.name for case in CASES.values() if case.target_prefix >= 2}
-  assert prefixed == {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
+  assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -92,6 +92,45 @@ def test_a_verifier_may_commit_blocks(drafts):
   most = max((own & (out.commit_round == number)).sum(1).max() for number in range(1, N))
   assert most == (2 if drafts else 3)
   assert out.counters.rounds.min() < N - 1
+
+
+NO_BONUS = ["speculative", "eagle-chain"]
+NO_BONUS += [pytest.param(name, marks=pytest.mark.slow) for name in ("sqs", "sjd", "eagle", "ciar")]
+
+
+@pytest.mark.parametrize("name", NO_BONUS)
+def test_a_verifier_may_add_nothing(name):
+  """Fully accepted drafts are committed alone; every drafter reads on from there, and the tokens follow the target."""
+  case = CASES[name]
+  parts = lambda: (found := case.parts())._replace(verifier=without_bonus(found.verifier))
+  condition = case.condition(ROWS)
+  out = testing.check_contract(
+    parts, condition, max_len=N, key=testing.fast_keys(4, ROWS), num_alone=2, history_free=case.history_free, drivers=False
+  )
+  if case.method.is_exact:
+    samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
+    testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
+  # Bonus tokens are left only where nothing was drafted: in the prefix, and at the last position of a row.
+  bonus = (out.origin == Origin.BONUS)[:, case.target_prefix : -1]
+  assert bonus.any() == (name == "eagle")  # a path may end at a leaf of a shallow branch
+  assert (out.origin == Origin.DRAFT).any()
+
+
+@pytest.mark.parametrize("name", ["speculative", "eagle-chain"])
+def test_a_round_may_commit_nothing(name):
+  """The next one begins where it began, with other random numbers."""
+  case = CASES[name]
+  parts, condition = case.parts(), case.condition(ROWS)
+  drafter, verifier = parts.pair()
+  out = jaxspec.speculate(
+    parts.params, testing.fast_keys(5, ROWS), condition,
+    drafter=drafter, verifier=pausing(verifier), max_len=N, target_prefix=parts.target_prefix,
+  )  # fmt: skip
+  assert (np.asarray(out.lengths) == N).all()
+  drafted = np.asarray(out.commit_round)[:, max(parts.target_prefix, 1) :]
+  assert (drafted % 2 == 1).all() and (out.counters.rounds > drafted.shape[1] // 2).all()
+  samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
+  testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
 
 
 @pytest.mark.slow

@@ -202,9 +202,10 @@ def test_every_outcome_of_a_lossy_rule(name):
   tables = () if array is None else jnp.asarray(array)
   if array is not None and array.dtype == np.float32:
     tables = DistanceTable(tables, "codebook", 1)
-  draft = jaxspec.Draft(jnp.asarray(tokens)[:, None], q, jnp.ones(tokens.shape, jnp.int32))
+  draft = jaxspec.Draft.chain(jnp.asarray(tokens)[:, None], q, 1, 0)
   verdict = jax.jit(rule)(tables, tape.keys(), draft, jnp.concatenate([p, p], axis=1))
-  emitted = np.where(np.asarray(verdict.num_accepted) > 0, tokens, np.asarray(verdict.next_token)).reshape(len(pairs), rows)
+  emitted = np.where(np.asarray(verdict.num_accepted) > 0, tokens, np.asarray(verdict.next_tokens[:, 0]))
+  emitted = emitted.reshape(len(pairs), rows)
   found = (emitted[..., None] == np.arange(3)).mean(axis=1)
   audit = exact_distribution(rule, tables, *(jnp.asarray(np.stack(side), jnp.float32) for side in zip(*pairs)))
   lossy = 0

@@ -141,14 +141,15 @@ def test_the_contract_of_parts_whose_rounds_cross_as_frames(name):
   """Rows that end, requested distributions, and pending tokens."""
   case = case_named(name)
   parts = Parts(case.params, case.drafter, case.verifier, target_prefix=1)
-  kwargs = dict(max_len=10, num_alone=2, history_free=False, drivers=False, wire=case.wire)
+  kwargs = dict(max_len=10, num_alone=2, history_free=False, drivers=False, codec=case.codec)
   out = check_contract(parts, ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES), **kwargs)
   assert out.counters.accepted.any()
 
-  class Forgetful(type(case.wire)):
+  class Forgetful(type(case.codec)):
     def encode_reply(self, round_, num_accepted, next_token):
       return super().encode_reply(round_, max(num_accepted - 1, 0), next_token)
 
-  fields = {field.name: getattr(case.wire, field.name) for field in dataclasses.fields(case.wire)}
-  with pytest.raises((AssertionError, MessageError), match="wire|range|order"):
-    check_contract(parts, ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES), **(kwargs | dict(wire=Forgetful(**fields))))
+  fields = {field.name: getattr(case.codec, field.name) for field in dataclasses.fields(case.codec)}
+  with pytest.raises((AssertionError, MessageError), match="codec|range|order"):
+    condition = ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES)
+    check_contract(parts, condition, **(kwargs | dict(codec=Forgetful(**fields))))

@@ -124,7 +124,7 @@ def test_rows_alone_and_in_a_batch():
     np.testing.assert_allclose(alone.tokens[0], together.tokens[row], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(alone.origin[0], together.origin[row])
   assert len(np.unique(together.counters.rounds)) > 1
-  on_host = _decode(NEAR, keys, loop_fn=jaxspec.host_while_loop)
+  on_host = _decode(NEAR, keys, loop="host")
   np.testing.assert_allclose(on_host.tokens, together.tokens, rtol=1e-4, atol=1e-4)
 
 

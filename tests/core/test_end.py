@@ -73,7 +73,7 @@ def test_drivers_and_plain_decoding_agree_on_end_tokens():
   params, kwargs, condition = _decoder("chain")
   call = dict(max_len=N, end_token=(3, 7))
   fused = jaxspec.speculate(params, jax.random.key(1), condition, **kwargs, **call)
-  host = jaxspec.speculate(params, jax.random.key(1), condition, **kwargs, **call, loop_fn=jaxspec.host_while_loop)
+  host = jaxspec.speculate(params, jax.random.key(1), condition, **kwargs, **call, loop="host")
   chex.assert_trees_all_equal(fused, host)
   *_, edge = jaxspec.iterate(params, jax.random.key(1), condition, **kwargs, **call)
   np.testing.assert_array_equal(edge.tokens, fused.tokens)

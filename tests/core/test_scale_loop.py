@@ -131,7 +131,7 @@ def test_rows_alone_and_in_a_batch():
   np.testing.assert_array_equal(together.tokens, np.concatenate([out.tokens for out in alone]))
   rounds = [int(out.counters.rounds[0]) for out in alone]
   assert len(set(rounds)) > 1 and int(together.counters.rounds[0]) >= max(rounds)
-  on_host = _decode(params, keys, **kwargs, loop_fn=jaxspec.host_while_loop)
+  on_host = _decode(params, keys, **kwargs, loop="host")
   jax.tree.map(np.testing.assert_array_equal, together, on_host)
 
 

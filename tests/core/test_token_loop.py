@@ -86,7 +86,7 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_p
   for row in range(3):
     part = lambda leaf, row=row: leaf[row : row + 1]
     one = jax.tree.map(part, condition)
-    alone = jaxspec.speculate(params, _keys()[row : row + 1], one, **kwargs, loop_fn=jaxspec.host_while_loop)
+    alone = jaxspec.speculate(params, _keys()[row : row + 1], one, **kwargs, loop="host")
     chex.assert_trees_all_close(alone.tokens, part(fused.tokens), rtol=2e-3, atol=2e-3)
     chex.assert_trees_all_equal(alone.origin, part(fused.origin))
     chex.assert_trees_all_equal(alone.counters, jax.tree.map(part, fused.counters))

@@ -18,7 +18,7 @@ from jaxspec.core.state import TargetSide
 from jaxspec.drafters.compressed import CompressedDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.sqs_codec import SqsWire
+from jaxspec.serving.wire.sqs_codec import SqsCodec
 from tests.helpers import labels, markov_fns, markov_joint
 from tests.sqs_pair import codec_of, markov_pair, settings, tables
 
@@ -34,12 +34,12 @@ def over_bytes(message, cursor, codec, window, equal=1):
   one, again = (lambda leaf: leaf[::equal] if jnp.ndim(leaf) else leaf), (lambda leaf: jnp.repeat(leaf, equal, axis=0))
   own, cursor = jax.tree.map(one, message), jax.tree.map(one, cursor)
   chex.assert_trees_all_equal(jax.tree.map(again, own), message)
-  wire, agreement, decoded = SqsWire(codec, window), Agreement(4), []
+  rounds, agreement, decoded = SqsCodec(codec, window), Agreement(4), []
   own, cursor = jax.device_get((own, cursor))
   for row in range(len(cursor.length)):
     one = lambda leaf, row=row: leaf[row : row + 1] if np.ndim(leaf) else leaf
     draft, at = jax.tree.map(one, own), jax.tree.map(one, cursor)
-    decoded.append(wire.decode_draft(wire.encode_draft(draft, at, 4)[0], at, agreement).draft)
+    decoded.append(rounds.decode_draft(rounds.encode_draft(draft, at, 4)[0], at, agreement).draft)
   return jax.tree.map(lambda *leaves: again(np.concatenate(leaves)), *decoded)
 
 

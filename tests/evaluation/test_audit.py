@@ -143,7 +143,7 @@ def _random_tree():
   tokens = jnp.asarray([[0, 2, 2, 1, 3], [4, 4, 1, 0, 0]], jnp.int32)
   parents = jnp.asarray([[-1, -1, 0, 0, 1], [-1, -1, -1, 2, 2]], jnp.int32)
   two = jnp.full((2,), 2, jnp.int32)
-  draft = Draft(tokens, (), two, parents=parents)
+  draft = Draft.tree(tokens, parents, two, 0)
   return draft, jax.random.normal(jax.random.key(0), (2, 6, V)) * 2
 
 

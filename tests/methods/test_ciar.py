@@ -67,7 +67,7 @@ def test_a_dense_view_of_quantized_drafts_is_judged_as_they_are():
   np.testing.assert_allclose(probs[real], expected[real], atol=1e-6)
   np.testing.assert_allclose(probs[~real], 1 / vocab, atol=1e-6)
 
-  draft = Draft(jnp.asarray(tokens, jnp.int32), proposal, jnp.asarray(num, jnp.int32))
+  draft = Draft.chain(jnp.asarray(tokens, jnp.int32), proposal, jnp.asarray(num, jnp.int32), 0)
   target = jnp.asarray(generator.normal(size=(rows, window + 1, vocab)), jnp.float32)
   keys = jax.vmap(jax.random.key)(np.arange(rows))
   judge = lambda rule: rule((), keys, draft, target)[:2]

@@ -13,8 +13,8 @@ from jaxspec.cli.methods import value_word
 from jaxspec.core.options import check_options, option
 from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, options_of
 from jaxspec.models.registry import FAMILIES
-from jaxspec.run.chosen import fitting
-from jaxspec.run.described import describe_options, range_words
+from jaxspec.run.decode_options import fitting
+from jaxspec.run.method_schema import option_schemas, range_text
 from jaxspec.sampling import ContinuousSampling, DenoisingSampling, SamplingConfig
 
 DECLARING = [*METHODS.values(), SamplingConfig, ContinuousSampling, DenoisingSampling]
@@ -56,8 +56,8 @@ def test_options_may_be_tuples():
   assert (declared.kind, declared.many, declared.default) == (int, True, (2, 3))
   assert _Many([4, 5]) == _Many((4, 5)) and hash(_Many([4])) == hash(_Many((4,)))
   assert fitting(declared, "4,5") == (4, 5) and value_type([declared]) is click.STRING
-  described = describe_options(_Many)["sizes"]
-  assert value_word(described["default"]) == "2,3" and range_words(described) == "whole numbers from 1"
+  described = option_schemas(_Many)["sizes"]
+  assert value_word(described["default"]) == "2,3" and range_text(described) == "whole numbers from 1"
   for wrong, words in {(0,): "sizes of at least 1", (1.5,): "an int as sizes", 3: "a tuple of int as sizes"}.items():
     with pytest.raises(ValueError, match=words):
       _Many(wrong)

@@ -14,7 +14,6 @@ from jaxspec.core import constructors
 from jaxspec.core.network import Network
 from jaxspec.core.state import Origin
 from jaxspec.core.types import Cursor, Draft
-from jaxspec.core.verdicts import empty_draft
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
@@ -36,7 +35,7 @@ def verifier_of(rule):
     return jnp.broadcast_to(TARGET, (len(keys), positions, VOCAB))
 
   def init(params, keys, condition, max_len, window):
-    return rule(params.rule, keys, empty_draft(jnp.zeros(len(keys), jnp.int32)), logits(keys, 1)), ()
+    return rule(params.rule, keys, Draft.empty(jnp.zeros(len(keys), jnp.int32)), logits(keys, 1)), ()
 
   def verify(params, keys, state, cursor, draft):
     return rule(params.rule, keys, draft, logits(keys, draft.tokens.shape[1] + 1)), state
@@ -56,9 +55,9 @@ def verdicts(params, keys, cursor, draft, *, verifier, rounds):
 
 def judge(acceptance, *, rule=jaxspec.lossless, rounds=1, rows=ROWS, live=None, length=1, **fields):
   """The verdict about random drafts in many rows; for several rounds the accepted drafts ``[rows, rounds]``."""
-  fields = {"num_drafted": WINDOW} | fields
   fields = {name: jnp.broadcast_to(jnp.asarray(value), (rows, *np.shape(value))) for name, value in fields.items()}
-  draft = Draft(jnp.zeros((rows, WINDOW), jnp.int32), jnp.broadcast_to(TARGET, (rows, WINDOW, VOCAB)), **fields)
+  proposal = jnp.broadcast_to(TARGET, (rows, WINDOW, VOCAB))
+  draft = Draft.chain(jnp.zeros((rows, WINDOW), jnp.int32), proposal, WINDOW, 0)._replace(**fields)
   live = jnp.ones((rows,), bool) if live is None else live
   cursor = Cursor(jnp.zeros((rows,), jnp.int32), jnp.full((rows,), length, jnp.int32), live, jnp.int32(0))
   params = ModelParams((), (), acceptance.tables(()))

@@ -150,10 +150,10 @@ def test_sampled_rule_follows_the_enumerated_distribution(name):
   tokens = np.stack([generator.choice(V, size=rows, p=cast(distribution)) for distribution in q], 1).astype(np.int32)
   spread = lambda distribution: jnp.broadcast_to(jnp.log(jnp.asarray(distribution))[None], (rows, *distribution.shape))
   full = jnp.full((rows,), 2, jnp.int32)
-  draft = jaxspec.Draft(jnp.asarray(tokens), spread(q), full)
+  draft = jaxspec.Draft.chain(jnp.asarray(tokens), spread(q), full, 0)
   target = spread(np.concatenate([p, p[:1]]))
   verdict = jax.jit(rule)(tables, rng.row_keys(jax.random.key(4), rows), draft, target)
-  kept, last = np.asarray(verdict.num_accepted), np.asarray(verdict.next_token)
+  kept, last = np.asarray(verdict.num_accepted), np.asarray(verdict.next_tokens[:, 0])
   found = _distribution(rule, tables, p, q)
   for position in range(2):
     here = kept >= position

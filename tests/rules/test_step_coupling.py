@@ -49,7 +49,7 @@ def _round(rule, x, drafting, num_drafted, *, noisy_end=True, number=FIRST):
   number = jnp.full((len(x),), number, jnp.int32)
   noise = jnp.asarray(np.random.default_rng(1).normal(size=(len(x), WINDOW, x.shape[1])), jnp.float32)
   states, distributions = chain.follow(drafting, x, number, noise, ONE, noisy_end=noisy_end)
-  draft = Draft(states, drafted_steps(distributions, noise, ONE), jnp.asarray(num_drafted, jnp.int32))
+  draft = Draft.chain(states, drafted_steps(distributions, noise, ONE), jnp.asarray(num_drafted, jnp.int32), 0)
   inputs = jnp.concatenate([x[:, None], states], axis=1)
   numbers = jnp.maximum(number[:, None] - jnp.arange(WINDOW + 1)[None], 0)
   own = jnp.asarray(np.random.default_rng(2).normal(size=inputs.shape), jnp.float32)
@@ -117,7 +117,7 @@ def test_equal_deviations_make_both_couplings_one():
   shift *= 0.8 / np.linalg.norm(shift)
   noise = rng.normal(size=(ROWS, 1, 64)).astype(np.float32)
   states = StepDistribution(jnp.broadcast_to(mean, noise.shape), jnp.full(noise.shape, -1.0), None)
-  draft = Draft(states.mean + jnp.exp(-0.5) * noise, drafted_steps(states, noise, ONE), jnp.ones((ROWS,), jnp.int32))
+  draft = Draft.chain(states.mean + jnp.exp(-0.5) * noise, drafted_steps(states, noise, ONE), 1, 0)
   moved = jnp.broadcast_to(mean + np.exp(-0.5) * shift, (ROWS, 2, 64))
   target = TargetSteps(moved, jnp.full(moved.shape, -0.5), jnp.zeros(moved.shape))
   for rule in RULES.values():
@@ -156,14 +156,14 @@ def test_slots_without_a_draft_do_not_matter(name):
   draft, verdict, _ = jax.jit(lambda x: _round(RULES[name], x, _draft(True), num_drafted))(x)
   empty = np.arange(WINDOW)[None] >= num_drafted[:, None]
   spoil = lambda leaf: jnp.where(empty[..., None], jnp.nan, leaf)
-  other = Draft(spoil(draft.tokens), jax.tree.map(spoil, draft.proposal), draft.num_drafted)
+  other = Draft.chain(spoil(draft.tokens), jax.tree.map(spoil, draft.proposal), draft.num_drafted, 0)
   inputs = jnp.concatenate([x[:, None], draft.tokens], axis=1)
   numbers = FIRST - jnp.broadcast_to(jnp.arange(WINDOW + 1), inputs.shape[:2])
   own = jnp.asarray(np.random.default_rng(2).normal(size=inputs.shape), jnp.float32)
   steps = target_steps(_target(numbers[..., None], inputs), numbers, own, ONE, noisy_end=True)
   got = jax.jit(RULES[name])(testing.fast_keys(0, 40), other, steps)
   np.testing.assert_array_equal(got.num_accepted, verdict.num_accepted)
-  np.testing.assert_allclose(got.next_token, verdict.next_token, atol=1e-5)
+  np.testing.assert_allclose(got.next_tokens, verdict.next_tokens, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -173,8 +173,8 @@ def test_no_draft_is_the_target_s_own_step():
   own = jax.random.normal(jax.random.key(5), (ROWS, 1, 1))
   steps = target_steps(_target(number[..., None], x[:, None]), number, own, ONE, noisy_end=True)
   cursor = Cursor(x, number[:, 0], number[:, 0] > 0, jnp.int32(0))
-  verdict = jax.jit(RULES["maximal"])(testing.fast_keys(0, ROWS), verdicts.empty_draft(cursor.last), steps)
-  assert stats.kstest(_white(verdict.next_token, FIRST, x)[:, 0], "norm").pvalue > 0.01
+  verdict = jax.jit(RULES["maximal"])(testing.fast_keys(0, ROWS), Draft.empty(cursor.last), steps)
+  assert stats.kstest(_white(verdict.next_tokens[:, 0], FIRST, x)[:, 0], "norm").pvalue > 0.01
   assert not np.any(verdict.num_accepted)
 
 
@@ -203,7 +203,7 @@ def test_frozen_drafts_of_a_network():
     x = chain.next_state(ddpm.step_distribution(tables, full(number + 1), before, stale), full(number + 1), own, ONE)
     frozen = ddpm.distribution_fn(lambda index, x: stale, tables)
     states, drawn = chain.follow(frozen, x, full(number)[:, 0], noise, ONE)
-    draft = Draft(states, drafted_steps(drawn, noise, ONE), jnp.full((rows,), WINDOW))
+    draft = Draft.chain(states, drafted_steps(drawn, noise, ONE), WINDOW, 0)
     # All states of all rows in one pass, [K + 1, B, C].
     inputs = jnp.concatenate([x[None], states.swapaxes(0, 1)])
     numbers = number - jnp.arange(WINDOW + 1)

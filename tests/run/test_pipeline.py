@@ -189,8 +189,8 @@ def test_defaults_of_a_bundle(captions):
   ("call", "words"),
   [
     (lambda p: p.method("magic"), "a method in ar, speculative"),
-    (lambda p: p.method("cspd"), "tokens that are discrete, we instead got cspd"),
-    (lambda p: p.method(Cspd()), "tokens that are discrete"),
+    (lambda p: p.method("cspd"), "a method that draws discrete tokens, we instead got cspd"),
+    (lambda p: p.method(Cspd()), "a method that draws discrete tokens"),
     (lambda p: p.method("speculative", gama=3), "we instead got gama"),
     (lambda p: p.method(Speculative(), gama=3), "options that method speculative declares, we instead got gama"),
     (lambda p: p.method("speculative", gamma=0), "gamma of at least 1"),
@@ -267,7 +267,7 @@ def test_settings_of_vectors(masked, causal):
   pipe = load_pipeline(causal)
   assert pipe.sampling() == ContinuousSampling(5) and pipe.method() == Cspd(draft="small", gamma=2)
   assert pipe.methods() == ["ar", "cspd", "parallel"] and pipe.matmul_precision == "float32"
-  with pytest.raises(ValueError, match="tokens that are continuous, we instead got sjd"):
+  with pytest.raises(ValueError, match="a method that draws continuous tokens, we instead got sjd"):
     pipe.method("sjd")
   with pytest.raises(ValueError, match="gamma below the 4 tokens"):
     pipe.decoder(Cspd(gamma=4))

@@ -80,7 +80,7 @@ def test_devices_that_are_not_answered(server, traces):
   server.engine_thread.engine.fails = True
   impatient = dict(devices=2, policy=Policy(give_up_s=0.2))
   first, second = run_load(lambda: connect(server.address, patience_s=0.2), traces, **impatient)["stages"]
-  assert len(first["failures"]) == 1 and len(second["failures"]) == 2 and "no server answers" in second["failures"][1]
+  assert len(first["failures"]) == 1 and len(second["failures"]) == 2 and "no server replies" in second["failures"][1]
   assert second["calls"] == 0 and second["call_s"] is None
 
 
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_load_is_one_line(folder, capsys):
   with socket.create_server(("127.0.0.1", 0)) as free:
     nobody = f"grpc://127.0.0.1:{free.getsockname()[1]}"
   fails = lambda *args: _one_line(command(capsys, *args))
-  assert "no server answers" in fails(nobody, "--give-up", 0.2)
+  assert "no server replies" in fails(nobody, "--give-up", 0.2)
   assert "grpcs://HOST:PORT" in fails("127.0.0.1:1")
   assert "No such file" in fails(nobody, "--token-file", "nothing")
   with Server(ToyEngine()) as server:

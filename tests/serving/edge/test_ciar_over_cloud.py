@@ -24,9 +24,7 @@ def decoded(name, target_prefix):
   case = served().cases[NAMES.index(name)]
   kwargs = dict(max_len=MAX_LEN, target_prefix=target_prefix, end_token=4)
   out = jaxspec.speculate(case.params, *rows_of(ROWS), **case.parts(), **kwargs)
-  far, traffic = decode_over_cloud(
-    case.params.draft, *rows_of(ROWS), cloud=LocalCloud(served().engine), drafter=case.drafter, wire=case.wire, **kwargs
-  )
+  far, traffic = decode_over_cloud(case.edge(**kwargs), *rows_of(ROWS), LocalCloud(served().engine))
   return jax.tree.map(np.asarray, out), far, traffic
 
 

@@ -1,4 +1,4 @@
-"""What is to be drawn: prompts, classes, features or texts, and the networks that are meant by it."""
+"""The prompts of a decode: texts, classes or features, and the shipped bundle that fits them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import ClassLabels
 
 
-class Asked(NamedTuple):
-  """What is to be drawn.
+class PromptRequest(NamedTuple):
+  """The prompts of a decode.
 
   Attributes:
-    kind: the option that says it: prompt, class, features or text.
-    prompts: as they were typed; a path for features.
-    captions: what people call the rows, where the prompts do not.
+    kind: prompt, class, features or text.
+    prompts: texts, class names or numbers as text; a path for features.
+    captions: of the rows, where they differ from the prompts.
   """
 
   kind: str
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
   captions: list[str] | None = None
 
   def checkpoint(self, method: str | None) -> str | None:
-    """The shipped bundle that is meant where no networks are named; None is the default bundle."""
+    """The shipped bundle for this kind of prompts; None is the default bundle."""
     return shipped.bundle_for(self.kind, method)
 
   def for_family(self, family: Any) -> Any:

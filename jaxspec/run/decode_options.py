@@ -1,4 +1,4 @@
-"""Options by name, as people give them: which of them the method and the sampling settings declare, and the job they make.
+"""Options of a decode by name: those that its method and sampling settings declare, and the job that they make.
 
 Values are checked where they are declared (`jaxspec.core.options`).
 """
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
   from jaxspec.run.pipeline import Pipeline
 
 
-class Chosen(NamedTuple):
-  """What the user said about the decoding; None, or not there, where nothing was said."""
+class DecodeOptions(NamedTuple):
+  """The method, the draft network and the options of a decode that were given; the rest has defaults."""
 
   method: str | None
   draft: str | None
   options: dict[str, Any]  # declared by methods, by sampling settings, or by both
 
   @classmethod
-  def of(cls, params: dict[str, Any]) -> Chosen:
-    """What is chosen by the values of a command's parameters."""
+  def of(cls, params: dict[str, Any]) -> DecodeOptions:
+    """The options among the parameters of a command."""
     given = {name: params[name] for name in declarations() if params.get(name) is not None}
     return cls(params.get("method"), params.get("draft"), given)
 
   def check(self) -> None:
-    """Refuses, before anything is loaded, a method that is not there and values that no declaration allows.
+    """Checks the options before anything is loaded.
 
     Raises:
-      ValueError: in one line.
+      ValueError: one line, for an unknown method or a value that no declaration allows.
     """
     cls = None if self.method is None else get_method(self.method)
     for name, value in self.options.items():
