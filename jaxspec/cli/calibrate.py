@@ -36,7 +36,7 @@ _OPTIONS = ("gamma", "target_prefix", "inject")
               help="Seed of the search; validation has the next one.")  # fmt: skip
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--held-out", multiple=True, metavar="PROMPT",
-              help="Prompt or class for validation; repeat. [default: built-in ones]")  # fmt: skip
+              help="Prompt or class for validation; repeat.  [default: built-in ones]")  # fmt: skip
 @click.option("--held-out-file", type=PATH, metavar="FILE", help="Text file with one such prompt per line.")
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
 @click.option("--journal", type=PATH, metavar="FILE", help="Keep every trial, and go on there after a stop.")

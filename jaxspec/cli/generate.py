@@ -43,7 +43,7 @@ _GROUPS = (
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--text", "texts", multiple=True, metavar="TEXT", help="Text to continue; may be repeated.")
 @click.option("--features", type=PATH, metavar="FILE", help="T5 features (.npz, .safetensors), with --model.")
-@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Largest number of tokens of a text. [default: 64]")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Largest number of tokens of a text.  [default: 64]")
 @click.option("--save-features", type=PATH, metavar="FILE", help="Write the features of the prompts (.npz), for --features.")
 @click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")

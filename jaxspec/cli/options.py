@@ -50,7 +50,7 @@ _COMMON = {
   ),
   "matmul_precision": click.option(
     "--matmul-precision", type=click.Choice(DTYPES), metavar="NAME",
-    help="Rounding of inputs of products; sums stay in float32. [default: the fastest on this machine]",
+    help="Rounding of inputs of products; sums stay in float32.  [default: the fastest on this machine]",
   ),
   "no_cache": click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time."),
 }  # fmt: skip

@@ -33,7 +33,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
               help="A method that edges may use, with its options; may be repeated.  [default: sqs and ar]")  # fmt: skip
 @click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Streams with a cache.")
 @click.option("--max-rows", type=_COUNT, default=32, show_default=True, metavar="M", help="Rows of a step.")
-@click.option("--max-len", type=_COUNT, metavar="N", help="Largest number of tokens of a row. [default: the network's]")
+@click.option("--max-len", type=_COUNT, metavar="N", help="Largest number of tokens of a row.  [default: the network's]")
 @click.option("--max-prompt", type=_COUNT, metavar="N", help="Largest number of tokens of a prompt.")
 @click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Inputs of a pass.")
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
