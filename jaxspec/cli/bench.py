@@ -1,4 +1,4 @@
-"""``jaxspec bench``: what decoding costs on this machine, as ratios taken pairwise in one process."""
+"""``jaxspec bench``: the cost of decoding on this machine, as pairwise ratios in one process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bench(**options: Any) -> None:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-  """Finds whatever would spoil an hour of measuring, before it begins."""
+  """Checks all options before the measurement."""
   from jaxspec.run.batches import check_batch
 
   for rows in options["batches"]:

@@ -1,4 +1,4 @@
-"""``jaxspec bench-model``: what a method would gain on a published network, measured on random weights."""
+"""``jaxspec bench-model``: the speed-up of a method on a published network, measured with random weights."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ class _Setup(NamedTuple):
 
 
 def _setup(options: dict[str, Any]) -> _Setup:
-  """The options, checked; options that nobody reads are named in warnings.
+  """The options, checked, with warnings about unread ones.
 
   Raises:
-    ValueError: in one line, for what cannot be measured.
+    ValueError: in one line, for options that cannot be measured.
   """
   import dataclasses
 
@@ -128,10 +128,10 @@ def _setup(options: dict[str, Any]) -> _Setup:
 
 
 def _acceptance(text: str) -> float | RecordedAcceptance:
-  """A probability, or what a file holds.
+  """A probability, or the content of a file.
 
   Raises:
-    ValueError: for what is neither.
+    ValueError: for other texts.
   """
   from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 
@@ -172,9 +172,9 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   setup, dtype = _setup(options), options["dtype"]
   model, method, sampling = setup.model, setup.method, setup.sampling
   random = RandomModel(model, dtype, setup.draft)
-  needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # refuses by shapes, before there are weights
+  needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # checks shapes, before there are weights
   enable()
-  _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
+  _ = random.decoder(method, sampling, 0.5).parts  # errors are raised before the measurement
   return imposed_report(
     random, method, sampling, setup.acceptances, batches=setup.batches, lock_step=options["lock_step"],
     repeats=options["repeats"], progress=working,

@@ -21,7 +21,7 @@ from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar
 from jaxspec.run.decode_options import DecodeOptions
 
-# Of the method: what a threshold depends on.
+# Options of the method that affect the threshold.
 _OPTIONS = ("gamma", "target_prefix", "inject")
 
 
@@ -36,7 +36,7 @@ _OPTIONS = ("gamma", "target_prefix", "inject")
               help="Seed of the search; the next one is that of the other prompts.")  # fmt: skip
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--held-out", multiple=True, metavar="PROMPT",
-              help="Prompt or class that the thresholds are tried on; repeat.  [default: built-in ones]")  # fmt: skip
+              help="Prompt or class for validation; repeat.  [default: built-in ones]")  # fmt: skip
 @click.option("--held-out-file", type=PATH, metavar="FILE", help="Text file with one such prompt per line.")
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
 @click.option("--journal", type=PATH, metavar="FILE", help="Journal of the trials; a second start resumes from it.")
@@ -116,7 +116,7 @@ def _work(
     raise UserError(f"Must have networks of discrete tokens to calibrate, {pipeline.name} draws {space.noun}")
   request = request or prompts.examples(pipeline.family, 16, part=0, parts=2)
   other = other or prompts.examples(pipeline.family, 16, part=1, parts=2)
-  # Batches are those of the search; too many prompts of either kind are refused.
+  # Batches of the search; too many prompts of either kind are an error.
   rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (request, other))
   job = make_job(pipeline, decoding, prompts.encode(pipeline, request, other), seed=options["seed"])
   draft = draft_name(job.method)

@@ -1,4 +1,4 @@
-"""``jaxspec convert``: released weights to checkpoint folders; `jaxspec.io.converters` lists what does the work."""
+"""``jaxspec convert``: released weights to checkpoint folders, implemented in ``conversion/``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``jaxspec evaluate``: figures of a folder of images, or of the images that a bundle draws.
+"""``jaxspec evaluate``: figures of a folder of images, or of a bundle's images.
 
-Images of the world of scenes are read (`jaxspec.cli.evaluate_scenes`). Of others released networks compute the standard
-figures (`jaxspec.cli.evaluate_standard`).
+Images of scenes are read (`jaxspec.cli.evaluate_scenes`). For other images released networks compute the standard figures
+(`jaxspec.cli.evaluate_standard`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxspec.run.batches import MAX_ROWS
 
 SPLITS = ("validation", "train", "held_out")
 
-# Options that only the other kind of images has a use for.
+# Options for the other kind of images only.
 _FOR_STANDARD = {"reference": "images are compared with their captions and the painter"}
 _FOR_SCENES = {"split": "only scenes have captions of their own"}
 
@@ -86,7 +86,7 @@ def _write(document: dict[str, Any], out: Path) -> None:
 
 
 def _check_options(options: dict[str, Any]) -> bool:
-  """Finds contradictions before anything is loaded; says whether the path is a bundle."""
+  """Checks options before loading; returns whether the path is a bundle."""
   from jaxspec.cli.image_folder import check_new_folder
   from jaxspec.io.bundle import BUNDLE_FILE
   from jaxspec.io.checkpoints import CONFIG_FILE

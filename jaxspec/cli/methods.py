@@ -1,4 +1,4 @@
-"""``jaxspec methods``: the decoding methods and their options, as they are declared."""
+"""``jaxspec methods``: the decoding methods and their declared options."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
 
 
 def _paragraphs(text: str) -> list[str]:
-  """A docstring for people: without its line breaks and its marks; points of a list stay apart."""
+  """A docstring as paragraphs, without line breaks and marks; list items stay separate."""
   text = re.sub(r"``(.+?)``|`(.+?)`", lambda match: match[1] or match[2], text)
   parts = [part for block in text.split("\n\n") for part in re.split(r"\n(?=\* )", block)]
   return [" ".join(part.split()) for part in parts]

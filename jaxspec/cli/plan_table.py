@@ -1,4 +1,4 @@
-"""What ``jaxspec plan`` prints: a plan by batch size, or a row for each of several plans."""
+"""The report of ``jaxspec plan``: a plan by batch size, or a row for each of several plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTE = (
 
 
 def print_plan(console: Console, plan: Plan) -> None:
-  """One plan: what it is of, and a column for every batch size."""
+  """One plan: a heading, and a column for every batch size."""
   console.width = WIDTH
   for head, text in _headings(plan):
     console.print(Text.assemble((f"{head:<8}", "bold"), text), soft_wrap=False)
@@ -103,7 +103,7 @@ def _verdict(batch: Batch) -> Text:
 
 
 def print_compiled(console: Console, compiled: Compiled) -> None:
-  """What the compiler says, a line each."""
+  """The compiler's figures, one per line."""
   counted = lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
   fits = Text("fits", style="green") if compiled.fits else Text("does not fit", style="bold red")
   sizes = ", ".join(f"{_gb(getattr(compiled, name))} {name}" for name in ("arguments", "temporary", "results", "code"))
@@ -160,7 +160,7 @@ def markdown(plans: Sequence[Plan]) -> str:
 
 
 def listed() -> dict[str, Any]:
-  """Models and devices by name, as JSON can hold them."""
+  """Models and devices by name, as JSON values."""
   fields = ("family", "num_tokens", "prefix", "guidance", "side")
   models = {name: {field: getattr(model, field) for field in fields} for name, model in MODELS.items()}
   return {"models": models, "devices": {name: device._asdict() for name, device in DEVICES.items()}}

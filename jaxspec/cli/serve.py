@@ -39,7 +39,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
               help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
 @click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
-              help="Most milliseconds that a call waits for others to share its step.")  # fmt: skip
+              help="Largest wait of a call for others to share its step, in milliseconds.")  # fmt: skip
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T",
               help="Seconds without a call until the cache of a stream is evicted.")  # fmt: skip
 @click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T",
@@ -87,7 +87,7 @@ def _new_token(options: dict[str, Any]) -> int:
 
 
 def _quota(text: str | None):
-  """The limits of a token, ``streams=8,calls_per_s=50``; what is not named has none."""
+  """The quotas of a bearer token, ``streams=8,calls_per_s=50``; missing ones are unlimited."""
   from jaxspec.serving.server.quotas import Quota
 
   kinds = {"streams": int, "calls_per_s": float, "fed_per_s": float}
@@ -106,7 +106,7 @@ def _quota(text: str | None):
 
 
 def _counters(address: Address):
-  """Metrics whose port is open before anything is compiled, so that a taken port is reported first."""
+  """Metrics, with the port opened before compilation, so that a port in use is reported first."""
   from jaxspec.serving.server.listen import reason_of
   from jaxspec.serving.server.prometheus import Metrics
 
@@ -132,7 +132,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "max_decode_ms", "mesh")}
   if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32" and of_user() is None:
-    kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
+    kwargs["matmul_precision"] = "float32"  # as on edges, so that a decode over a network draws the same tokens
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
     methods = methods or from_bundle.METHODS
@@ -141,7 +141,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
 
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:
-  """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
+  """A method by name with options that override the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import value_type
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.methods import get_method

@@ -1,4 +1,4 @@
-"""`jaxspec generate --class NAME` on random networks of vector tokens: images, figures, and errors in one line."""
+"""`jaxspec generate --class NAME` on random networks of continuous tokens: images, figures, and errors of one line."""
 
 import json
 from pathlib import Path

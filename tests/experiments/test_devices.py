@@ -1,4 +1,4 @@
-"""The driver of trainings: what is left, what is done, and the commands in between."""
+"""The driver of trainings: pending runs, finished runs, and commands."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def bundle(tmp_path_factory):
 
 
 def finish(training, bundle, hours=0.5):
-  """Writes what a training would have exported."""
+  """Writes the export of a training."""
   meta = {"run": json.loads(json.dumps(devices._as_json(training.run))), "hours_of_last_start": hours}
   meta["command"] = f"python -m experiments.train.{training.script} --config 1"
   save_random(bundle / training.name, InterHeadConfig(DRAFT), 0, guided=False, **meta)
