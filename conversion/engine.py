@@ -350,6 +350,7 @@ def to_state_dict(params: Mapping[str, Any], family: Family, config: Any = None)
 
 # Files.
 
+
 def write(destination: str | os.PathLike, config: Any, leaves: Mapping[str, LazyLeaf], **more: Any) -> None:
   """Writes the checkpoint folder of a result of `match`; see `jaxspec.io.checkpoints.save` for ``more``."""
   checkpoints.save(destination, config, checkpoints.unflatten(leaves), **more)

@@ -1,6 +1,6 @@
 """A method in one file: the newest token is drafted again and again. The exact rule keeps the target's distribution.
 
-    python docs/examples/own_method.py
+Run it by `python docs/examples/own_method.py`.
 """
 
 import dataclasses

@@ -55,7 +55,6 @@ def audit(**options: Any) -> None:
   sweep = read_sweep(options["sweep"])
   work = _enumerate if options["tiny"] else _measure
 
-
   from jaxspec.render.working import Working
 
   with Working("Loading") as working:

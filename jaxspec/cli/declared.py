@@ -64,5 +64,3 @@ def value_type(options: Iterable[Option]) -> click.ParamType:
   if kinds == {bool}:
     return click.BOOL
   return click.FLOAT if kinds <= {int, float} else click.STRING
-
-

@@ -58,7 +58,6 @@ def evaluate(**options: Any) -> None:
   decoding.check()
   is_bundle = _check_options(options)
 
-
   from jaxspec.cli import compilation_cache
   from jaxspec.render.working import Working
 

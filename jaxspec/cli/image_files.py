@@ -15,9 +15,7 @@ from jaxspec.run.generation import Generation
 from jaxspec.run.json_values import finite
 
 
-def cells_of(
-  runs: list[Generation], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray
-) -> list[image_sheet.Cell]:
+def cells_of(runs: list[Generation], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray) -> list[image_sheet.Cell]:
   """A cell for each image: one panel per method, with its name above if there are several, and the caption.
 
   Args:

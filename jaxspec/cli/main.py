@@ -17,9 +17,7 @@ COMMANDS = {
   "studio": LazyCommand("jaxspec.cli.studio:studio", "Show decoding on a local web page, methods side by side."),
   "plan": LazyCommand("jaxspec.cli.plan:plan", "Estimate the memory and speed of a decode on a device."),
   "serve": LazyCommand("jaxspec.cli.serve:serve", "Serve the target to edge devices over gRPC."),
-  "calibrate": LazyCommand(
-    "jaxspec.cli.calibrate:calibrate", "Find thresholds of method ciar for rates of cloud calls."
-  ),
+  "calibrate": LazyCommand("jaxspec.cli.calibrate:calibrate", "Find thresholds of method ciar for rates of cloud calls."),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Convert released weights into checkpoints."),
   "bundle": LazyCommand("jaxspec.cli.bundle:bundle", "Write a bundle: networks and their default settings."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),

@@ -13,9 +13,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
@@ -54,7 +55,7 @@ class Group(OneLineErrors, click.Group):
   """A group of commands."""
 
 
-def script(doc: str | None, **settings: Any) -> Callable[[Callable], OneLineErrors]:
+def script(doc: str | None, **settings: Any) -> Callable[[Callable[..., Any]], OneLineErrors]:
   """The command of a module: ``@script(__doc__)``; its help is the module's docstring, lists and code line by line."""
   blocks = (doc or "").strip().replace("::\n", ":\n").replace("`", "").split("\n\n")
   text = "\n\n".join(f"\b\n{block}" if block.startswith((" ", "* ", "1. ")) else block for block in blocks)
@@ -125,10 +126,10 @@ def _print_anything() -> None:
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable() -> Generator[None, None, None]:
   """Raises `Terminated` on SIGTERM, unless this process has its own handler."""
 
-  def terminate(number, frame):
+  def terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise Terminated
 
   if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:

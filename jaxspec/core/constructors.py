@@ -56,9 +56,7 @@ class _FromHistory(_OfFunction):
     tokens = jnp.zeros((first.shape[0], max_len, *first.shape[1:]), first.dtype)
     return History(condition, tokens.at[:, 0].set(first)), None
 
-  def commit(
-    self, params: Params, state: History, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict
-  ) -> History:
+  def commit(self, params: Params, state: History, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict) -> History:
     rows, max_len = state.tokens.shape[:2]
     row, position = jnp.arange(rows)[:, None], verdicts.block_positions(cursor, draft, verdict, max_len)
     block = verdicts.committed_block(draft, verdict)

@@ -62,7 +62,7 @@ def literal(text: str) -> Any:
     return text
 
 
-def _replace(config, path: list[str], value, assignment: str):
+def _replace(config: Any, path: list[str], value: Any, assignment: str) -> Any:
   name, *rest = path
   known = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
   if name not in known:
@@ -85,6 +85,6 @@ def _replace(config, path: list[str], value, assignment: str):
   return dataclasses.replace(config, **{name: value})
 
 
-def _may_be_none(config, name: str) -> bool:
+def _may_be_none(config: Any, name: str) -> bool:
   (field,) = [field for field in dataclasses.fields(config) if field.name == name]
   return any(word in str(field.type) for word in ("None", "Optional", "Any"))

@@ -7,7 +7,7 @@ the same on every platform.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -35,7 +35,7 @@ def jax_setting(name: str) -> Any:
 
 
 @contextlib.contextmanager
-def tracing_for(name: str) -> Iterator[None]:
+def tracing_for(name: str) -> Generator[None, None, None]:
   """Functions traced inside of the block are for another platform."""
   with _OTHER(name):
     yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TypeVar
 
 from jaxspec.core.error_lines import one_line, show_trace
@@ -62,7 +62,7 @@ class Registry(Mapping[str, Value]):
       self._values = {**self._values, name: value}
 
   @contextlib.contextmanager
-  def adding(self, name: str, value: Value) -> Iterator[None]:
+  def adding(self, name: str, value: Value) -> Generator[None, None, None]:
     """Adds a value inside a ``with`` block, for tests."""
     self.add(name, value)
     try:

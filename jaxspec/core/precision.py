@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,7 +26,7 @@ _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 @contextlib.contextmanager
-def precision_context(matmul_precision: str | None = None) -> Iterator[None]:
+def precision_context(matmul_precision: str | None = None) -> Generator[None, None, None]:
   """The context to compile and run decodes: 32 bits, and a precision of products (None: JAX's setting).
 
   With ``jax_enable_x64``, index arithmetic would be 64 bits wide, and random numbers, and with them tokens, would differ.
@@ -88,9 +88,7 @@ def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) 
   return jax.lax.dot_general(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), dims, preferred_element_type=jnp.float32)
 
 
-def _dot_fwd(
-  x: Array, y: Array, contract: tuple[int, int], num_batch: int
-) -> tuple[Array, tuple[Array, Array]]:
+def _dot_fwd(x: Array, y: Array, contract: tuple[int, int], num_batch: int) -> tuple[Array, tuple[Array, Array]]:
   return dot_bf16(x, y, contract, num_batch), (x, y)
 
 

@@ -222,9 +222,7 @@ class CiarDrafter(Drafter):
     _, _, cache = feed_last_two(self.model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
     return state._replace(cache=cache)
 
-  def draft(
-    self, params: GatedParams, keys: Key, state: CiarState, cursor: Cursor
-  ) -> tuple[Draft, CiarState, PyTree]:
+  def draft(self, params: GatedParams, keys: Key, state: CiarState, cursor: Cursor) -> tuple[Draft, CiarState, PyTree]:
     rows = keys.shape[0]
     row = jnp.arange(rows)
     max_len = state.tokens.shape[1]

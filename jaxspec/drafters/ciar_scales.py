@@ -200,7 +200,12 @@ class CiarScaleDrafter(Drafter):
     return found, state, _Trace(begin, until)
 
   def commit(
-    self, params: GatedParams, state: CiarScalesState, cursor: Cursor, draft: Draft, trace: _Trace | tuple,
+    self,
+    params: GatedParams,
+    state: CiarScalesState,
+    cursor: Cursor,
+    draft: Draft,
+    trace: _Trace | tuple,
     verdict: Verdict,
   ) -> CiarScalesState:
     live, asks, max_len = cursor.live, draft.needs_verify, state.tokens.shape[1]

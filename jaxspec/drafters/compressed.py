@@ -219,7 +219,12 @@ class CompressedDrafter(Drafter):
     return found, state._replace(cache=end.cache), end.trace
 
   def commit(
-    self, params: CompressedParams, state: CompressedState, cursor: Cursor, draft: Draft, trace: CompressedTrace,
+    self,
+    params: CompressedParams,
+    state: CompressedState,
+    cursor: Cursor,
+    draft: Draft,
+    trace: CompressedTrace,
     verdict: Verdict,
   ) -> CompressedState:
     if draft.tokens.shape[1] == 0:  # the target drew alone; there is no distribution to count

@@ -92,7 +92,7 @@ class JacobiDrafter(Drafter):
   def draft(self, params: PyTree, keys: Key, state: JacobiState, cursor: Cursor) -> tuple[Draft, JacobiState, tuple]:
     state = self.read(params, state, cursor)
     uniform = rng.uniforms(keys, 2 * self.window)
-    draw, keep = uniform[:, :self.window], uniform[:, self.window:]
+    draw, keep = uniform[:, : self.window], uniform[:, self.window :]
     index = jnp.arange(self.window)[None]  # [1, K]
     recycled = index < state.num_recycled[:, None]
 

@@ -105,7 +105,7 @@ _OF_LIBRARY = (
 )
 
 
-def _check(name: str, method: type[Method], methods: Mapping[str, type[Method]]) -> None:
+def _check(name: str, method: object, methods: Mapping[str, type[Method]]) -> None:
   if not (isinstance(method, type) and issubclass(method, Method) and "__dataclass_params__" in vars(method)):
     raise ValueError(f"Must have a frozen dataclass that derives from Method as {name}, we instead got {method!r}")
   if not isinstance(getattr(method, "title", None), str):

@@ -128,9 +128,7 @@ def _where(guides: Array | None, yes: Array, no: Array) -> Array:
 def _both_halves(null_condition: Callable[[Params, PyTree], PyTree], params: Params, inputs: PyTree) -> PyTree:
   stack = lambda a, b: jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
   if isinstance(inputs, Prefixed):
-    return Prefixed(
-      stack(inputs.condition, null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens)
-    )
+    return Prefixed(stack(inputs.condition, null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens))
   if isinstance(inputs, Pairs):
     return Pairs(stack(inputs.tokens, inputs.tokens), jnp.concatenate(jnp.split(inputs.features, 2, axis=-1)))
   if isinstance(inputs, jax.Array):

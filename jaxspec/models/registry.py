@@ -54,6 +54,7 @@ class FamilySpec(NamedTuple):
 _ROOMS = ("token_images", "texts", "continuous_images", "chameleon_images", "scale_images", "denoised_images")
 _IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.families.{name}:make_family" for name in _ROOMS)
 
+
 def _check(name: str, spec: FamilySpec, families: Mapping[str, FamilySpec]) -> None:
   if taken := [known for known, other in families.items() if other.config_class is spec.config_class]:
     raise ValueError(f"Must have a config class of its own for {name}, {spec.config_class.__name__} is that of {taken[0]}")

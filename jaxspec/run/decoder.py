@@ -20,7 +20,7 @@ from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, Key, ModelFns, PyTree
-from jaxspec.methods.method import BuildContext, Method, Parts
+from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
@@ -315,5 +315,7 @@ def run_parts(
 
 @in_32_bits
 @functools.partial(jax.jit, static_argnames=("decode", "max_len", "end_token"))
-def _decode_whole(params, keys, condition, *, decode, max_len, end_token) -> DecodeResult:
+def _decode_whole(
+  params: SpecParams, keys: Key, condition: PyTree, *, decode: DecodeFn, max_len: int, end_token: tuple[int, ...] | None
+) -> DecodeResult:
   return decode(params, keys, condition, max_len, end_token)

@@ -39,9 +39,7 @@ _HEADERS = {
 _TYPES = {"json": "application/json", "png": "image/png", "py": "text/x-python"}
 
 
-def make_app(
-  session: StudioSession, *, folder: Path | None = None, hosts: Sequence[str] = ("localhost",)
-) -> Starlette:
+def make_app(session: StudioSession, *, folder: Path | None = None, hosts: Sequence[str] = ("localhost",)) -> Starlette:
   """The application of a session.
 
   Args:

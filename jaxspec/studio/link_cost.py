@@ -81,9 +81,7 @@ def seconds(body: Any) -> list[float]:
     if not isinstance(use, dict):
       raise ValueError("Must have an object for every use, we instead got something else")
     up, down, calls = (_in_range(name, use.get(name), 0, 1e18) for name in ("uplink_bits", "downlink_bits", "calls"))
-    seconds = link_seconds(
-      network, uplink_bytes=math.ceil(up / 8), downlink_bytes=math.ceil(down / 8), calls=int(calls)
-    )
+    seconds = link_seconds(network, uplink_bytes=math.ceil(up / 8), downlink_bytes=math.ceil(down / 8), calls=int(calls))
     found.append(seconds.total)
   return found
 

@@ -35,9 +35,7 @@ def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> Non
   @in_32_bits
   def first_draft(params: SpecParams, keys: Key, condition: PyTree) -> tuple[Draft, Cursor]:
     prefix = parts.target_prefix
-    state = loop.start(
-      params, keys, condition, drafter=own, verifier=verifier, max_len=max_len, target_prefix=prefix
-    )
+    state = loop.start(params, keys, condition, drafter=own, verifier=verifier, max_len=max_len, target_prefix=prefix)
     if not verifier.in_step:
       alone = functools.partial(loop.prefix_round, params, drafter=own, verifier=verifier)
       state = jax.lax.fori_loop(0, length - 1, lambda _, state: alone(state), state)

@@ -76,10 +76,7 @@ def test_json(run):
   document = json.loads(run("methods", "--json").stdout)
   assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == set(KINDS)
   assert document["methods"]["cspd"]["exact"] == "option" and document["methods"]["gsd"]["exact"] is False
-  assert (
-    document["methods"]["ar"]["tokens"] == list(KINDS)
-    and document["methods"]["ar"]["drafts_by"] == "nothing"
-  )
+  assert document["methods"]["ar"]["tokens"] == list(KINDS) and document["methods"]["ar"]["drafts_by"] == "nothing"
   one = json.loads(run("methods", "gsd", "--json").stdout)
   assert one == document["methods"]["gsd"] and one["options"]["window"]["ge"] == 1
   assert one["options"]["recycle"]["choices"] == ["fresh", "coupled"]

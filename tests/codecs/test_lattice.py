@@ -21,7 +21,6 @@ def covering_radius(size: int, ell: int) -> float:
   return a * (size - a) / (size * ell)
 
 
-
 def padded(distributions, width):
   """Distributions of different lengths as ``[N, width]`` and their sizes."""
   probs = np.zeros((len(distributions), width))

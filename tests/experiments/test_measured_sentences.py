@@ -353,9 +353,7 @@ def test_threshold_prefix_and_discrete_sets():
   (line,) = [line for line in (DOCS / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
   assert "not significant" in line and "8.0 points" in line
   sets = right("scenes_ciar_discrete")
-  assert len(
-    sets
-  ) == 9 and "Smallest true difference from CIAR detectable with 80 % power: correct images 4.1" in text(
+  assert len(sets) == 9 and "Smallest true difference from CIAR detectable with 80 % power: correct images 4.1" in text(
     "scenes_ciar_discrete"
   )
   assert all(abs(value - sets["CIAR"]) < 0.45 for label, value in sets.items() if label.startswith("k "))

@@ -54,9 +54,7 @@ OWN_MAPS = ("tests/core/test_scale_loop.py::test_counters_and_the_target_s_own_m
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
 NO_BONUS = ("tests/contract/test_contract.py::test_a_verifier_may_add_nothing[speculative]",)
 PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagle-chain]",)
-FEATURES = (
-  "tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",
-)
+FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
 _CHAIN, _LOOP, _DRAFTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"

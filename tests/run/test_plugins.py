@@ -29,7 +29,7 @@ def stripes():
 converters.register("stripes", "more_decoding.plugin:stripes", "Stripes of other libraries.")
 method_codecs.register(Repeat, lambda method, vocab, feature_width: PlainCodec(vocab))
 """
-CHECKS = '''
+CHECKS = """
 import json
 import threading
 
@@ -88,7 +88,7 @@ toy = testing.toys.grid_toy()
 method = jaxspec.methods.make_method("repeat", copies=2)
 testing.check_contract(lambda: method.build(toy.target, toy.draft, toy.context), toy.condition(4), max_len=6)
 print("checked")
-'''
+"""
 
 
 def install(folder: Path, name: str, entry_points: dict[str, str], modules: dict[str, str]) -> None:

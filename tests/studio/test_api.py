@@ -302,5 +302,5 @@ def test_commands_with_a_precision_that_only_jax_has_a_name_for(session):
   command = reproduce.command(job, "prompt", wanted)
   assert command.startswith("JAX_DEFAULT_MATMUL_PRECISION=tensorfloat32 jaxspec generate --method ar")
   lines = reproduce.snippet(job, "prompt", wanted).splitlines()
-  assert 'jax.config.update("jax_default_matmul_precision", \'tensorfloat32\')' in lines
+  assert "jax.config.update(\"jax_default_matmul_precision\", 'tensorfloat32')" in lines
   assert "jaxspec.load_pipeline(dtype='float32')" in lines[3] and "key=3" in lines[-1]

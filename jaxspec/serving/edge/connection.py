@@ -12,7 +12,6 @@ if TYPE_CHECKING:
   from jaxspec.serving.edge.grpc_client import GrpcCloud
 
 
-
 def connect(
   address: str,
   *,

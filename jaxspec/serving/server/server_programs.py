@@ -187,4 +187,3 @@ class Programs:
     """The results of the rows, on the host."""
     positions = row_positions(rows, self.sizes)
     return jax.tree.map(lambda leaf: leaf[positions], meshes.on_host(found))
-

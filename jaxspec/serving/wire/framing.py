@@ -157,9 +157,7 @@ def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: 
   return frame(kind, round_, limits.ell, num_accepted, payload)
 
 
-def read_reply(
-  data: bytes | Frame, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY
-) -> Reply:
+def read_reply(data: bytes | Frame, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY) -> Reply:
   """Decodes the reply to a message of ``num_drafted`` drafts.
 
   Args:

@@ -76,9 +76,11 @@ def test_hostile_frames_with_valid_checksums(name):
     accepted += 1
     number, length = int(got.draft.num_drafted[0]), int(got.cursor.length[0])
     assert 0 <= number and length + number < 8 and 0 <= got.cursor.round < 8 and length >= 4
-    assert (got.tokens >= 0).all() and (got.tokens < 5).all() and got.draft.tokens[0, :number].tolist() == [
-      *got.tokens[len(got.tokens) - number :]
-    ]
+    assert (
+      (got.tokens >= 0).all()
+      and (got.tokens < 5).all()
+      and got.draft.tokens[0, :number].tolist() == [*got.tokens[len(got.tokens) - number :]]
+    )
     assert got.start + len(got.tokens) == length + number
   assert accepted > 0 and {"range", "order"} <= refused
 

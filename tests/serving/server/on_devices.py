@@ -1,6 +1,6 @@
 """Servers of a tiny random network on one device and on meshes; prints one JSON line.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.serving.server.on_devices FOLDER
+XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.serving.server.on_devices FOLDER
 """
 
 import dataclasses
