@@ -47,7 +47,7 @@ def test_parts_that_do_not_fit(bundle, tmp_path):
     pipe.decoder("speculative")
   with pytest.raises(ValueError, match="sampling settings in cfg_scale, top_k, top_p, temperature, we instead got steps"):
     pipe.sampling(steps=3)
-  with pytest.raises(ValueError, match="no audit with method ar, whose maps"):
+  with pytest.raises(ValueError, match="no audit with method ar, whose scales"):
     _ = pipe.decoder("ar", audit=True).parts
   engine.convert_file(
     golden.GOLDEN / "var_tiny_vae.safetensors", tmp_path / "vae", var_vae.FAMILY, {"sides": [1, 2, 3, 4, 6]}
