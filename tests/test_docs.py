@@ -1,4 +1,4 @@
-"""Examples in the documentation and in docstrings run, and the public names are documented ones."""
+"""Examples in the documentation and in docstrings run, and all public names are documented."""
 
 import dataclasses
 import doctest
@@ -87,7 +87,7 @@ def test_the_n_gram_lookup_of_that_page():
 @pytest.mark.slow
 @pytest.mark.long_runs
 def test_examples_of_the_readme():
-  """As they are written, on the shipped networks."""
+  """Verbatim, on the shipped networks."""
   scope = {}
   first, second = _blocks("README.md")
   exec(first, scope)
@@ -99,7 +99,7 @@ def test_examples_of_the_readme():
 
 @pytest.mark.slow
 def test_examples_of_the_page_on_serving():
-  """As it is written: an edge over a socket has the tokens of one process."""
+  """Verbatim: an edge over a socket has the tokens of one process."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
   scope = {}
   (block,) = _blocks("docs/serving.md")
@@ -121,7 +121,7 @@ def test_the_shortest_decode_over_a_server():
   with pipe.context():
     exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
   wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=24)
-  if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds what its products read
+  if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds the inputs of its products
     np.testing.assert_array_equal(scope["out"].tokens, wanted.tokens)
   traffic = scope["traffic"]
   assert (traffic.transport_bytes > [traffic.uplink_bytes.sum(), traffic.downlink_bytes.sum()]).all()
@@ -168,7 +168,7 @@ def test_example_of_the_page_on_gated_edges():
   exec(block, scope)
   counters = scope["out"].counters
   total = counters.local + counters.accepted + counters.target_calls
-  np.testing.assert_array_equal(total, 16)  # every call that verifies, and the prefill, gives one token of its own
+  np.testing.assert_array_equal(total, 16)  # every verifying call, and the prefill, gives one token of its own
 
 
 @pytest.mark.slow
@@ -239,7 +239,7 @@ def test_public_names_exist_and_have_docstrings():
 
 
 def test_fields_of_the_contracts_are_documented():
-  """With their shapes, in the docstring: `help` and the site show no comments."""
+  """With their shapes, in the docstring, since `help` and the site do not show comments."""
   contracts = [value for value in vars(jaxspec.core.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
   assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.ModelFns} < set(contracts)
   for contract in contracts:

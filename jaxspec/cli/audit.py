@@ -1,5 +1,4 @@
-"""``jaxspec audit``: what a method costs in fidelity, as exact distributions of the tokens it commits, and what it buys in
-calls."""
+"""``jaxspec audit``: the exact distribution of every committed token against the target's, and the saved calls."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ import click
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn
+from jaxspec.cli.options import NETWORKS, common, unread, warn
 from jaxspec.cli.outputs import check_writable, report_console
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sweep(NamedTuple):
-  """One option, and the values that it is walked over."""
+  """One option, and its values in the sweep."""
 
   name: str
   values: list[Any]
@@ -33,7 +32,7 @@ class Sweep(NamedTuple):
 @click.option(
   "--prompts", "num_prompts", type=click.IntRange(1, len(PROMPTS)), metavar="N", help="Built-in prompts.  [default: 8]"
 )
-@click.option("--sweep", metavar="NAME=V1,V2,...", help="Walk one option of the method or the sampling over these values.")
+@click.option("--sweep", metavar="NAME=V1,V2,...", help="Sweep one option of the method or the sampling over these values.")
 @click.option("--tiny", is_flag=True, help="Enumerate every decode of a tiny random model instead.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write every figure (.json).")
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw total variation against tokens per call (.png).")
@@ -42,7 +41,7 @@ def audit(**options: Any) -> None:
   """Decode PROMPTS, classes or built-in prompts, and compare the distribution of every token with the target's.
 
   \b
-  jaxspec audit --method lantern --num-neighbours 10 --sweep factor=1,1.5,2,3 --plot audit.png
+  jaxspec audit --method lantern --sweep factor=1,1.5,2,3 --plot audit.png
   jaxspec audit --method gsd --group-size 8 --prompts 8 --out audit.json
   jaxspec audit --method scaled --factor 2 --tiny
   """
@@ -71,7 +70,7 @@ def audit(**options: Any) -> None:
 
 
 def _check_files(options: dict[str, Any]) -> dict[str, Path]:
-  """The files to write, each checked to be writable."""
+  """The files to write, checked to be writable."""
   files = {name: options[name] for name in ("out", "plot") if options[name] is not None}
   for name, path in files.items():
     check_writable(path, suffix=".json" if name == "out" else ".png")
@@ -84,10 +83,10 @@ def _check_files(options: dict[str, Any]) -> dict[str, Path]:
 
 
 def read_sweep(text: str | None) -> Sweep | None:
-  """Name and values of ``--sweep``; the values are read as the option of that name reads them.
+  """Name and values of ``--sweep``; the values are read like those of the option.
 
   Raises:
-    UserError: for a name that is not declared, or a value that no declaration allows.
+    UserError: for an undeclared name, or a value that no declaration allows.
   """
   from jaxspec.cli import declared
   from jaxspec.run.decode_options import check_one_of, declarations, flag
@@ -116,7 +115,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   """A method and sampling settings for every row of the report; ``sampling`` may be None.
 
   Raises:
-    UserError: for a method that drafts nothing, or a sweep of an option that neither of them declares.
+    UserError: for a method without drafts, or a sweep of an undeclared option.
   """
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.run.decode_options import fitting, flag
@@ -154,7 +153,7 @@ def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Workin
   job = make_job(pipeline, decoding, prompts.encode(pipeline, request), seed=options["seed"])
   job.warnings.extend(unread_draft(networks, job.method))
   settings = walk(job.method, job.sampling, sweep)
-  # Whatever does not fit shows before the first decode.
+  # Errors are raised before the first decode.
   jobs = interruptible(lambda: [job.but(method, sampling=sampling, audit=True) for method, sampling in settings])
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
   batches = job.batches(rows, samples=options["samples"])
@@ -212,7 +211,7 @@ def _enumerated(pair, method):
   """Every decode of a method on a tiny pair.
 
   Raises:
-    ValueError: for a method that is not enumerated.
+    ValueError: for a method without enumeration.
   """
   import jax.numpy as jnp
 
@@ -225,7 +224,7 @@ def _enumerated(pair, method):
   from jaxspec.testing import enumeration
 
   options = method.options()
-  if "num_neighbours" in options:  # a tiny vocabulary has few neighbours to ask for
+  if "num_neighbours" in options:  # a tiny vocabulary has few neighbours
     method = dataclasses.replace(method, num_neighbours=min(options["num_neighbours"], pair.vocab_size - 1))
   family = method.name
   if isinstance(method, JacobiMethod):

@@ -1,4 +1,4 @@
-"""What ``jaxspec bench-model`` prints."""
+"""The report of ``jaxspec bench-model``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def render(report: dict[str, Any]) -> str:
 
 
 def _acceptance(acceptance: float | dict[str, Any]) -> str:
-  """A probability, or the file and what it is on average."""
+  """A probability, or the file and its mean."""
   if isinstance(acceptance, dict):
     return f"{acceptance['file']} ({acceptance['mean']:.3f})"
   return f"{acceptance:g}"

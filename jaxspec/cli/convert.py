@@ -1,4 +1,4 @@
-"""``jaxspec convert``: released weights to checkpoint folders; `jaxspec.io.converters` lists what does the work."""
+"""``jaxspec convert``: released weights to checkpoint folders, implemented in ``conversion/``."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ from jaxspec.io.converters import CONVERTERS
 
 @click.group(cls=LazyGroup, lazy_commands=CONVERTERS)
 def convert() -> None:
-  """Turn released weights into checkpoints: jaxspec convert llamagen SRC DST."""
+  """Convert released weights into checkpoints: jaxspec convert llamagen SRC DST."""

@@ -1,4 +1,4 @@
-"""Networks and jobs of a command: with Ctrl-C, and one line about whatever a damaged file can cause."""
+"""Networks and jobs of a command, interruptible, with errors of one line for damaged files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_job(pipeline: Pipeline, decoding: DecodeOptions, prompts: Encoded, *, s
   """`DecodeOptions.job`, `interruptible`.
 
   Raises:
-    ValueError: one line about what does not fit.
+    ValueError: in one line, for a mismatch.
   """
   with reading(pipeline.name):
     return interruptible(decoding.job, pipeline, prompts, seed=seed, max_len=max_len)

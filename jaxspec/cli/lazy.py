@@ -1,4 +1,4 @@
-"""A click group that imports a command only when it is used, so that ``--help`` is fast."""
+"""A click group that imports commands on demand, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LazyCommand(NamedTuple):
-  """Where a command lives, and its line in the overview."""
+  """Location of a command, and its line in the overview."""
 
   target: str  # "module:attribute"
   summary: str

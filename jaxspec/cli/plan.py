@@ -1,4 +1,4 @@
-"""``jaxspec plan``: whether a decode fits a device and how fast it could be there, without the device."""
+"""``jaxspec plan``: memory and a bound of the speed of a decode on a device, without the device."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _GROUPS = (
 @click.option("--list", "show_list", is_flag=True, help="List models and devices.")
 @common("method")
 def plan(**options: Any) -> None:
-  """Say without the hardware whether a decode fits, what would, and how fast it could be at most.
+  """Estimate whether a decode fits a device and its highest speed, without the device.
 
   \b
-  jaxspec plan --model anole-7b --batch 16 --method gsd --mesh data=1,model=8 --device v5e:2x4
-  jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 8 --batch 32
+  jaxspec plan --model anole-7b --method gsd --mesh data=1,model=8 --device v5e:2x4
+  jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 32
   """
   import jax
   from rich.console import Console
 
-  jax.config.update("jax_platforms", "cpu")  # nothing is computed: an accelerator of this machine is left alone
+  jax.config.update("jax_platforms", "cpu")  # no computation, so an accelerator of this machine is not used
 
   from jaxspec.cli import plan_table
   from jaxspec.run.decode_options import DecodeOptions
@@ -74,7 +74,7 @@ def plan(**options: Any) -> None:
     else:
       plan_table.print_plan(console, plans[0])
   compiled = None
-  if options["compiles"]:  # after the plan, which stands where the compiler fails
+  if options["compiles"]:  # after the plan, so that it is printed if the compiler fails
     from jaxspec.planning.compiled import compile_plan
     from jaxspec.render.working import Working
 
@@ -90,10 +90,10 @@ def plan(**options: Any) -> None:
 
 
 def _plans(options: dict[str, Any], decoding: Any) -> tuple[list[Any], list[str]]:
-  """A plan for every model on every device, and warnings about options that nobody reads.
+  """A plan for every model on every device, and warnings about unread options.
 
   Raises:
-    ValueError: for what does not fit together.
+    ValueError: for options that do not fit together.
   """
   from jaxspec.core import mesh
   from jaxspec.methods import Plain, get_method

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def encode(pipeline: Pipeline, *requests: PromptRequest) -> Encoded:
-  """Encodes requests one after the other, then frees the text encoder.
+  """Prompts in the target's form, part by part; then frees the weights of encoders.
 
   Raises:
     ValueError: naming the first prompt that cannot be encoded.
@@ -31,7 +31,7 @@ def encode(pipeline: Pipeline, *requests: PromptRequest) -> Encoded:
 
 
 def read(options: dict[str, Any]) -> PromptRequest | None:
-  """The prompts that the options of a command give; None without any.
+  """The prompts in a command's options; None if there are none.
 
   Raises:
     UserError: for two kinds at once, or a prompt without a word.
@@ -60,11 +60,11 @@ def read(options: dict[str, Any]) -> PromptRequest | None:
 
 
 def examples(family: Family, num: int, *, part: int = 0, parts: int = 1) -> PromptRequest:
-  """Default prompts: built-in ones, or classes that are evenly spread over all.
+  """Default prompts: built-in ones, or evenly spaced classes.
 
   Args:
-    num: of the prompts at most.
-    part: of ``parts`` sets (two at most) without a common prompt, where there are enough classes for that.
+    num: largest number of prompts.
+    part: index of one of ``parts`` sets (at most two), disjoint if there are enough classes.
   """
   from jaxspec.cli.example_prompts import HELD_OUT, PROMPTS
   from jaxspec.models.conditions import ClassLabels
@@ -92,7 +92,7 @@ def read_prompt_file(file: Path | None) -> list[str]:
 
 
 def read_lines(file: Path) -> list[str]:
-  """The lines of a text file in UTF-8, or in UTF-16 with a mark; a line ends at a newline and nowhere else.
+  """The lines of a text file in UTF-8, or in UTF-16 with a mark; only a newline ends a line.
 
   Raises:
     UserError: if the file cannot be read.
@@ -100,7 +100,7 @@ def read_lines(file: Path) -> list[str]:
   try:
     content = file.read_bytes()
     marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    text = content.decode("utf-16" if marked else "utf-8-sig")  # some editors write a mark first
+    text = content.decode("utf-16" if marked else "utf-8-sig")  # some editors write a byte order mark
   except UnicodeDecodeError as error:
     raise UserError(f"Cannot read prompts from {file}: it is no text in UTF-8 (byte {error.start})") from error
   except OSError as error:

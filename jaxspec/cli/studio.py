@@ -1,4 +1,4 @@
-"""``jaxspec studio``: a local web page that shows decoding round by round."""
+"""``jaxspec studio``: a local web page that shows decoding."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import imported, interruptible
-from jaxspec.cli.options import NETWORKS, PATH, common
-from jaxspec.core.command_line import Interrupted, UserError
+from jaxspec.cli.options import NETWORKS, common
+from jaxspec.core.command_line import PATH, Interrupted, UserError
 
 
 @click.command(no_args_is_help=False)
@@ -59,7 +59,7 @@ def studio(**options: Any) -> None:
   try:
     Server(config).run(sockets=[sock])
   except KeyboardInterrupt as error:
-    raise Interrupted from error  # the thread that decodes may be inside compiled code
+    raise Interrupted from error  # the decoding thread may run compiled code
 
 
 def _app(options: dict[str, Any], networks, host: str):
@@ -73,7 +73,7 @@ def _app(options: dict[str, Any], networks, host: str):
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  # Rounded products differ between one program and one for each round, which may change a token.
+  # bfloat16 products differ between one program and one per round, which may change a token.
   precision = options["matmul_precision"] or (None if of_user() else "float32")
   with Working("Loading"):
     pipeline = load_sources(networks, dtype=options["dtype"], matmul_precision=precision)

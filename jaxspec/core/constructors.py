@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -14,12 +14,12 @@ from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, P
 
 
 class History(NamedTuple):
-  """What a row consists of so far, for drafters that look back (`from_history`).
+  """The condition and committed tokens of rows, for drafters that read them (`from_history`).
 
   Attributes:
     condition: the condition of the decode, of ``B`` rows.
     tokens: ``[B, N]`` int32 (or ``[B, N, C]`` float), tokens by index; the first ``cursor.length`` of a row are committed,
-      the others are not valid.
+      the others are invalid.
   """
 
   condition: PyTree
@@ -28,12 +28,12 @@ class History(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _OfFunction(Drafter):
-  """A drafter of one function, which reads the state and leaves it as it is."""
+  """A drafter of one function, which does not change the state."""
 
   draft_fn: Callable[..., Draft]
   window: int
   calls_per_round: int
-  has_cache: ClassVar[bool] = False
+  has_cache = False
 
   def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
     return self.draft_fn(params, keys, cursor, state), state, ()
@@ -84,13 +84,13 @@ class _FromFeatures(_OfFunction):
 def stateless(draft_fn: Callable[[Params, Key, Cursor], Draft], *, window: int, calls_per_round: int = 0) -> Drafter:
   """A drafter that reads the newest token only.
 
-  Two drafters are equal where their functions are, and a program is compiled once for equal drafters: give a function of a
-  module, or a frozen dataclass with `__call__`.
+  Drafters are equal if their functions are equal, and equal drafters share compiled programs: use a module's function, or a
+  frozen dataclass with `__call__`.
 
   Args:
     draft_fn: ``(params, keys [B], cursor) -> Draft``.
     window: static size ``K`` of every draft.
-    calls_per_round: the most passes of a draft network in one round.
+    calls_per_round: largest number of passes of a draft network in one round.
   """
   return _Stateless(draft_fn, window, calls_per_round)
 
@@ -108,12 +108,12 @@ def from_history(
 def from_features(
   draft_fn: Callable[[Params, Key, Cursor, Array], Draft], *, window: int, calls_per_round: int = 0
 ) -> Drafter:
-  """A drafter that reads the features with which the target drew the newest token, or judged it if it was drafted.
+  """A drafter that reads the target's features at the draw or verification of the newest token.
 
-  The verifier gives back features: ``TargetVerifier(..., feedback_fn=target_features)``.
+  The verifier must return features: ``TargetVerifier(..., feedback_fn=target_features)``.
 
   Args:
-    draft_fn: ``(params, keys [B], cursor, features [B, D]) -> Draft``; of a guided target the features have ``2 D``.
+    draft_fn: ``(params, keys [B], cursor, features [B, D]) -> Draft``; features of a guided target have width ``2 D``.
     window: as in `stateless`, and so is ``calls_per_round``.
   """
   return _FromFeatures(draft_fn, window, calls_per_round)
@@ -139,8 +139,8 @@ class _WithDraft(Drafter):
   def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
     return self.draft_fn(params, keys, state, cursor)
 
-  def commit(self, *args: Any) -> PyTree:
-    return self.inner.commit(*args)
+  def commit(self, *args: Any, **kwargs: Any) -> PyTree:
+    return self.inner.commit(*args, **kwargs)
 
   def report(self, state: PyTree) -> PyTree:
     return self.inner.report(state)
@@ -152,7 +152,7 @@ class _WithDraft(Drafter):
 
 @dataclasses.dataclass(frozen=True)
 class VerifierOf(Verifier):
-  """A verifier of functions, each in the place of a method of `Verifier`; None leaves the method of ``inner``."""
+  """A verifier of functions that replace methods of `Verifier`; None keeps the method of ``inner``."""
 
   inner: Verifier
   init_fn: Callable[..., tuple[Verdict, PyTree]] | None = None
@@ -178,16 +178,16 @@ def verifier_of(
   verify: Callable[..., tuple[Verdict, PyTree]],
   at: Callable[[int, int], Verifier] | None = None,
 ) -> Verifier:
-  """A verifier of functions. Arguments are methods of `Verifier`; one with ``at`` keeps its rows at one length."""
+  """A verifier of functions. Arguments are methods of `Verifier`; with ``at``, rows keep one length."""
   return VerifierOf(Verifier(), init, verify, at, at is not None)
 
 
 def with_draft(inner: Drafter, draft: Callable[..., tuple[Draft, PyTree, PyTree]]) -> Drafter:
-  """The same drafter, which drafts by another function."""
+  """The same drafter with another function as `draft`."""
   about = inner.window, inner.calls_per_round, inner.may_accept_locally, inner.has_cache
   return _WithDraft(inner, draft, *about)
 
 
 def with_verify(inner: Verifier, verify: Callable[..., tuple[Verdict, PyTree]]) -> Verifier:
-  """The same verifier, which judges by another function."""
+  """The same verifier with another function as `verify`."""
   return VerifierOf(inner, None, verify, None, inner.in_step)

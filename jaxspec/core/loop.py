@@ -5,8 +5,8 @@
 3. Until every row is finished: `decode_round`, which is `draft_round`, `verify_round`, `commit_reply`.
 
 Rows are computed together but advance independently: each has its own length, acceptance and end token. The fused loop, a
-Python loop and two machines run these same functions and give the same tokens. Where shapes depend on the length (maps of
-growing resolution), rows keep one length, and the same rounds are compiled once for each (`sweep`).
+Python loop and two machines run these same functions and give the same tokens. If shapes depend on the length (scales of
+growing resolution), rows keep one length, and rounds are compiled once per length (`sweep`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +61,7 @@ def start_target(
     window: the drafter's window.
     end_token: the end token, or several ``[E]``; -1 for none.
   Returns:
-    The state, and the verdict that brings token 0 to the draft side (`start_draft`).
+    The state, and the verdict with token 0 for the draft side (`start_draft`).
   """
   first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))
   prefill, state = verifier.init(params, first_keys, condition, max_len, window)
@@ -84,8 +84,8 @@ def start_draft(
   """Runs the drafter's prefill and returns the draft side, with token 0 committed in every row.
 
   Args:
-    prefill: the verdict of `start_target`; the other arguments are as there.
-    target_prefix: number of leading tokens that the target draws alone; above 0 it draws token 0 too.
+    prefill: the verdict of `start_target`, with the same other arguments.
+    target_prefix: number of leading tokens that the target draws alone; if positive, it also draws token 0.
   """
   open_keys = rng.stream_keys(keys, rng.Stream.OPEN, jnp.int32(0))
   drafter_state, opening = drafter.init(params, open_keys, condition, max_len, prefill)
@@ -154,7 +154,7 @@ def draft_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting
   keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)
   draft, state, trace = drafter.draft(params, keys, side.drafter, side.cursor)
   room = side.tokens.shape[1] - side.cursor.length - 1  # one position belongs to the target's own token
-  # Locally accepted tokens are final: they may take the last position of a row too.
+  # Locally accepted tokens are final: they may also take the last position of a row.
   num_drafted = jnp.maximum(jnp.clip(draft.num_drafted, 0, jnp.maximum(room, 0)), draft.num_local)
   return Waiting(dataclasses.replace(side, drafter=state), draft._replace(num_drafted=num_drafted), trace)
 
@@ -188,7 +188,7 @@ def verify_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: 
 def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter: Drafter) -> DraftSide:
   """Writes the committed tokens and moves the lengths; the draft side's part after the reply.
 
-  Rejected drafts need nothing else: what stands in a buffer after a row's length is never read.
+  Rejected drafts need no rollback: entries of a buffer after a row's length are never read.
   """
   side, draft, trace = waiting
   cursor, live = side.cursor, side.cursor.live
@@ -208,7 +208,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   position, row = verdicts.block_positions(cursor, draft, verdict, max_len), jnp.arange(rows)[:, None]
   put = lambda buffer, values: buffer.at[row, position].set(values, mode="drop")
   one = live.astype(jnp.int32)
-  kept = jnp.minimum(local, gain)  # fewer than all where rows keep one length and another row stopped this one
+  kept = jnp.minimum(local, gain)  # fewer than all if rows keep one length and another row stopped this one
   counters = side.counters
   counters = Counters(
     rounds=counters.rounds + one,
@@ -231,7 +231,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
 
 
 def _to_rows(value: Array) -> Array:
-  """``[]`` as it is, ``[B]`` as ``[B, 1]``."""
+  """``[]`` unchanged, ``[B]`` as ``[B, 1]``."""
   return value[:, None] if value.ndim else value
 
 
@@ -241,7 +241,7 @@ def needs_exchange(cursor: Cursor, draft: Draft) -> Array:
 
 
 def reply_to_nothing(draft: Draft, like: Verdict) -> Verdict:
-  """The verdict of a round without an exchange: local tokens count as accepted, all else is 0.
+  """The verdict of a round without an exchange: local tokens count as accepted, other fields are 0.
 
   Args:
     like: a verdict that gives shapes and dtypes.
@@ -258,7 +258,7 @@ def _target_of(side: DraftSide, verifier_state: PyTree) -> TargetSide:
 def judge_round(
   params: PyTree, side: DraftSide, state: PyTree, draft: Draft, *, drafter: Drafter, verifier: Verifier
 ) -> tuple[Verdict, PyTree]:
-  """The target side's part of a round in one program, with the draft side's cursor; skipped where no row needs it.
+  """The target side's part of a round in one program, with the draft side's cursor; skipped if no row needs it.
 
   Args:
     params: the target's parameters.
@@ -285,7 +285,7 @@ def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, ve
 
 
 def read_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting:
-  """Reads what was committed and drafts nothing; the draft side's part of a round while the target draws alone."""
+  """Reads the committed tokens without drafting; the draft side's part of a round while the target draws alone."""
   state = drafter.read(params, side.drafter, side.cursor)
   draft = Draft.empty(side.cursor.last)
   calls = jnp.full(draft.num_drafted.shape, drafter.calls_to_read, jnp.int32)
@@ -301,7 +301,7 @@ def prefix_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, ve
 
 
 def prefix_rounds(target_prefix: int, max_len: int) -> int:
-  """Rounds of `prefix_round` that bring every row to ``target_prefix`` tokens; the prefill has drawn token 0.
+  """Rounds of `prefix_round` up to ``target_prefix`` tokens in every row; the prefill has drawn token 0.
 
   Raises:
     ValueError: if ``target_prefix`` is negative.
@@ -334,7 +334,7 @@ def round_at(
 def sweep(
   params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier, max_len: int, target_prefix: int
 ) -> DecodeState:
-  """All rounds of rows that keep one length (`Verifier.at`): each length once, skipped at run time if a round passed it."""
+  """All rounds of rows that keep one length (`Verifier.at`): each length once, skipped at run time if no row stops there."""
   for length in range(1, max_len):
     sizes = dict(length=length, max_len=max_len, target_prefix=target_prefix)
     body = functools.partial(round_at, params, drafter=drafter, verifier=verifier, **sizes)
@@ -344,8 +344,19 @@ def sweep(
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop", "target_prefix"))
-def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop, target_prefix) -> DecodeResult:
-  kwargs = dict(drafter=drafter, verifier=verifier)
+def _run(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  end_token: Array,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  loop: Loop,
+  target_prefix: int,
+) -> DecodeResult:
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier)
   state = start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
   if verifier.in_step:
     return result(sweep(params, state, max_len=max_len, target_prefix=target_prefix, **kwargs).draft_side, drafter)
@@ -387,8 +398,7 @@ def speculate(
       its end token stay 0, and ``lengths`` counts the others.
     loop: ``while`` ends after the round that finishes the last row. ``fixed`` has ``max_len - 1`` rounds, for which a GPU
       does not wait for the host; the number of rounds must not vary, so there is no drafter, no end token, and no
-      `Verifier.in_step`. ``host`` runs each round as a call of its own, from Python. None: ``fixed`` where it is possible,
-      else ``while``.
+      `Verifier.in_step`. ``host`` calls each round from Python. None: ``fixed`` if possible, else ``while``.
     target_prefix: number of leading tokens of every row that the target draws alone, static; the drafter only reads them.
   Returns:
     `DecodeResult`.
@@ -412,7 +422,7 @@ def speculate(
   max_len, key = check_length(max_len), rng.row_keys(key, condition.batch_size)
   prefix_rounds(target_prefix, max_len)
   end, loop = end_array(end_token), _loop_of(loop, drafter, verifier, end_token)
-  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
   if loop == "host":
     for state in _states(params, key, condition, end, **kwargs):
       last = state
@@ -452,7 +462,7 @@ def end_tuple(end_token: EndTokens) -> tuple[int, ...]:
   """End tokens as a tuple, empty for none.
 
   Raises:
-    ValueError: for what is no id.
+    ValueError: for values that are not ids.
   """
   found = plain(end_token)
   tokens = () if found is None else [plain(token) for token in found] if isinstance(found, Iterable) else [found]
@@ -463,7 +473,7 @@ def end_tuple(end_token: EndTokens) -> tuple[int, ...]:
 
 
 def end_array(end_token: EndTokens) -> Array:
-  """End tokens as a cursor holds them: ``[]`` or ``[E]`` int32, -1 for none."""
+  """End tokens in the form of a cursor: ``[]`` or ``[E]`` int32, -1 for none."""
   tokens = end_tuple(end_token)
   return jnp.asarray(-1 if not tokens else tokens if isinstance(plain(end_token), Iterable) else tokens[0], jnp.int32)
 
@@ -478,9 +488,19 @@ _round_at = jax.jit(
 )
 
 
-def _states(params, key, condition, end_token, *, drafter, verifier, max_len, target_prefix) -> Iterator[DecodeState]:
-  """The state after the prefill and after every round, each round a call of its own."""
-  kwargs = dict(drafter=drafter, verifier=verifier)
+def _states(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  end_token: Array,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  target_prefix: int,
+) -> Iterator[DecodeState]:
+  """The state after the prefill and after every round, with one call per round."""
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier)
   state = _start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
   yield state
   in_step = verifier.in_step
@@ -509,7 +529,7 @@ def iterate(
 ) -> Iterator[DraftSide]:
   """Yields the `DraftSide` after the prefill and after every round; rounds and arguments are those of `speculate`.
 
-  The next round reuses the buffers of a yielded state: read what you need before you ask for the next one.
+  The next round reuses the buffers of a yielded state, so copy values before it.
   """
   sizes, key = dict(max_len=check_length(max_len), target_prefix=target_prefix), rng.row_keys(key, condition.batch_size)
   for state in _states(params, key, condition, end_array(end_token), drafter=drafter, verifier=verifier, **sizes):

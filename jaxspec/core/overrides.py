@@ -18,10 +18,10 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
 
   Args:
     config: a frozen dataclass, possibly with dataclasses as fields.
-    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string. A field
-      that holds a string takes any value but None as a string.
+    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string. A string
+      field takes any value except None as a string.
   Raises:
-    ValueError: for a malformed assignment, an unknown name, or a value of another type than the present one.
+    ValueError: for a malformed assignment, an unknown name, or a value of another type than the current one.
 
   >>> from jaxspec.training.optimizer import OptimizerConfig
   >>> override(OptimizerConfig(), ["learning_rate=3e-4"]).learning_rate
@@ -55,7 +55,7 @@ def differences(default: Config, config: Config) -> list[str]:
 
 
 def literal(text: str) -> Any:
-  """A Python literal, or the text itself where it is none."""
+  """A Python literal, or else the text itself."""
   try:
     return ast.literal_eval(text)
   except (ValueError, SyntaxError, TypeError):  # TypeError: a list as a key

@@ -1,6 +1,7 @@
-"""Functions that treat tokens that are ids and tokens that are vectors alike.
+"""Functions for both discrete and continuous tokens.
 
-Ids have shape ``[B, N]``, vectors ``[B, N, C]``. Flags and positions of tokens have no last axis in both cases.
+Discrete tokens have shape ``[B, N]``, continuous ones ``[B, N, C]``. Flags and positions of tokens have no last axis in both
+cases.
 """
 
 from __future__ import annotations
@@ -21,5 +22,5 @@ def token_at(tokens: Array, position: Array) -> Array:
 
 
 def over_rows(value: Array, like: Array) -> Array:
-  """A parameter ``[]`` as it is, or one for each row ``[B]`` as ``[B, 1, ...]`` of the rank of ``like [B, ...]``."""
+  """A parameter ``[]`` unchanged, or one per row ``[B]`` as ``[B, 1, ...]`` with the rank of ``like [B, ...]``."""
   return value.reshape(-1, *[1] * (like.ndim - 1)) if jnp.ndim(value) else value

@@ -1,4 +1,4 @@
-"""What a draft and the verdict about it say together, as pure functions. Every reader of the two goes through here."""
+"""Pure functions of a draft and its verdict, for all readers of both."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jaxspec.core.types import Array, Cursor, Draft, Verdict
 def num_committed(draft: Draft, verdict: Verdict) -> Array:
   """``[B]`` int32, tokens that a live row gains: accepted ones and those of the verifier, or only local ones.
 
-  Of a row without a question all local tokens are accepted, unless rows keep one length and another row stops it.
+  A row without verification gains all local tokens, unless rows keep one length and another row stops it.
   """
   return verdict.num_accepted + jnp.where(draft.needs_verify, verdict.num_next, 0)
 
 
 def committed_block(draft: Draft, verdict: Verdict) -> Array:
-  """What a round commits, ``[B, L + M]`` (or ``[B, L + M, C]``); the first `num_committed` tokens of a row are valid.
+  """Committed tokens of a round, ``[B, L + M]`` (or ``[B, L + M, C]``); the first `num_committed` of a row are valid.
 
   ``L`` is the length of the draft, or of the path of a tree. After the accepted tokens come those of the verifier.
   """
@@ -38,7 +38,7 @@ def committed_block(draft: Draft, verdict: Verdict) -> Array:
 def block_positions(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Array:
   """Index ``[B, L + M]`` in its row of every token of `committed_block`.
 
-  It is ``max_len`` for tokens that are not committed: a write with ``mode="drop"`` leaves them out.
+  It is ``max_len`` for tokens that are not committed, so that a write with ``mode="drop"`` omits them.
   """
   gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
   offset = jnp.arange(trees.accepted_tokens(draft, verdict).shape[1] + verdict.next_tokens.shape[1])[None]
@@ -57,7 +57,7 @@ def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict, previous
   """The token before the last one of a row after the round, ``[B]`` or ``[B, C]``.
 
   Args:
-    previous: the one from before the round; it stays in rows that are finished or commit nothing.
+    previous: the token from before the round, for rows that are finished or commit nothing.
   """
   gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
   block = committed_block(draft, verdict)
@@ -67,7 +67,7 @@ def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict, previous
 
 
 def features_of(verdict: Verdict) -> Array:
-  """The target's features that a verdict gives back, ``[B, T, D]``.
+  """The target's features in a verdict, ``[B, T, D]``.
 
   Raises:
     ValueError: if the verifier returns no features.
@@ -79,10 +79,9 @@ def features_of(verdict: Verdict) -> Array:
 
 
 def is_end_token(cursor: Cursor, tokens: Array) -> Array:
-  """``[...]`` bool of ids ``[...]``: those that end their row. Vectors ``[..., C]``, of floats or of ids, never do: all
-  False, ``[...]``.
+  """``[...]`` bool: whether ids ``[...]`` end their row. Tokens ``[..., C]`` never do: all False, ``[...]``.
 
-  Where rows have end tokens of their own, the first axis of the ids is that of the rows.
+  If end tokens differ between rows, the first axis of the ids is that of the rows.
   """
   if cursor.last.ndim > 1 or not jnp.issubdtype(tokens.dtype, jnp.integer):
     return jnp.zeros(tokens.shape[:-1], bool)
@@ -92,10 +91,10 @@ def is_end_token(cursor: Cursor, tokens: Array) -> Array:
 
 
 def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict:
-  """Ends a row at its end token: nothing after the first one that is accepted, or drawn, is committed.
+  """Ends a row at its end token: tokens after the first accepted or drawn one are not committed.
 
-  An accepted end token is handed over in ``next_tokens``, so that every reader of a verdict sees one committed block that
-  ends where the row ends (`ends_on_draft` tells that it was drafted).
+  An accepted end token is moved to ``next_tokens``, so that every reader of a verdict sees one committed block that ends
+  with the row (`ends_on_draft` marks it as drafted).
   """
   accepted = trees.accepted_tokens(draft, verdict)
   if accepted.ndim > 2:
@@ -106,9 +105,9 @@ def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict
   if accepted.shape[1] == 0:
     return verdict._replace(num_next=num_next)
   ends = is_end_token(cursor, accepted) & (jnp.arange(accepted.shape[1])[None] < verdict.num_accepted[:, None])
-  ends = ends & draft.needs_verify[:, None]  # a row that asks nothing brings no token of the target after its end
+  ends = ends & draft.needs_verify[:, None]  # a row without verification gets no token of the target after its end
   found, first = jnp.any(ends, axis=1), jnp.argmax(ends, axis=1).astype(jnp.int32)
-  end = jnp.take_along_axis(accepted, first[:, None], axis=1)  # [B, 1], in every place of a block of which one is valid
+  end = jnp.take_along_axis(accepted, first[:, None], axis=1)  # [B, 1], at every position of a block with one valid token
   return verdict._replace(
     num_accepted=jnp.where(found, first, verdict.num_accepted),
     next_tokens=jnp.where(found[:, None], end, verdict.next_tokens),
@@ -120,8 +119,8 @@ def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict
 def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   """``[B]`` bool: the verifier's first token is an end token that was drafted and accepted (see `stop_at_end_token`).
 
-  A verdict that came as a message does not say it. It is then read off the draft, which is certain for chains whose rule
-  never replaces a rejected token by itself: all rules that have messages.
+  Messages of verdicts do not contain it. It is then derived from the draft, which is exact for chains whose rule never
+  replaces a rejected token by itself: all rules with messages.
   """
   if verdict.is_drafted_end is not None:
     return verdict.is_drafted_end
@@ -135,10 +134,10 @@ def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
 
 
 def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Cursor:
-  """The cursor after a round; a finished row stands still. Both sides of a split decode call this.
+  """The cursor after a round; finished rows do not change. Both sides of a decode on two machines call this.
 
   Args:
-    max_len: tokens of a row, ``[]``, or ``[B]`` where every row has its own.
+    max_len: tokens of a row, ``[]``, or ``[B]`` with one per row.
   """
   gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
   length = cursor.length + gain

@@ -1,8 +1,8 @@
-"""Families of networks by name: what a checkpoint's config says, how to build its functions, and what it generates.
+"""Families of networks by name: their configs, functions, and results.
 
 A new family is its model file and one entry of `FAMILIES`; `register` adds one of another package. The spec of a family
-that generates also names the function that makes a `jaxspec.families.family.Family` of a loaded target, which tells
-`jaxspec.load_pipeline` everything else.
+that generates also names the function that makes a `jaxspec.families.family.Family` of a loaded target, the interface for
+`jaxspec.load_pipeline`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from jaxspec.models.var.var import VARConfig, var_fns
 
 
 class FamilySpec(NamedTuple):
-  """What a name of a family stands for: how its networks are built.
+  """The specification of a family: how its networks are built.
 
   Attributes:
     config_class: its frozen config class.
     make_fns: binds a config to pure functions.
-    make_family: ``(target, parts) -> jaxspec.families.family.Family``, or ``"module:function"`` for a function that is
-      imported when it is needed; None for networks that do not generate by themselves. ``target`` is a loaded
-      `jaxspec.Network` and ``parts`` a `jaxspec.families.family.FamilyParts`.
+    make_family: ``(target, parts) -> jaxspec.families.family.Family``, or ``"module:function"`` for a function imported on
+      demand; None for networks that do not generate alone. ``target`` is a loaded `jaxspec.Network` and ``parts`` a
+      `jaxspec.families.family.FamilyParts`.
     head_of: for a draft that continues the features of its target: the config that fits a target's config.
   """
 
@@ -85,7 +85,7 @@ FAMILIES: Registry[FamilySpec] = Registry(
 
 
 def register(name: str, spec: FamilySpec) -> None:
-  """Adds a family of your own to `FAMILIES`; it stays for as long as the process runs.
+  """Adds a user-defined family to `FAMILIES` until the process ends.
 
   A family that heads are put on is also declared by `jaxspec.models.trunk.declare`.
 
@@ -96,7 +96,7 @@ def register(name: str, spec: FamilySpec) -> None:
 
 
 def generating() -> tuple[str, ...]:
-  """Names of the families whose networks generate by themselves."""
+  """Names of the families whose networks generate alone."""
   return tuple(name for name, spec in FAMILIES.items() if spec.make_family is not None)
 
 
@@ -104,7 +104,7 @@ def family_maker(name: str) -> Callable[[Any, Any], Any]:
   """``(target, parts) -> Family`` of the family ``name``.
 
   Raises:
-    ValueError: for a family that does not generate by itself.
+    ValueError: for a family that does not generate alone.
   """
   maker = FAMILIES[name].make_family
   if maker is None:

@@ -88,7 +88,8 @@ class Decoder:
     if self.imposed is not None:
       Imposed.of(self.imposed)
       if self.sampling.tokens != DISCRETE:
-        raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {self.method.name}")
+        wanted = f"a method for {DISCRETE} tokens to impose its acceptance"
+        raise ValueError(f"Must have {wanted}, we instead got {self.method.name}")
 
   @property
   def draws_continuous(self) -> bool:

@@ -17,7 +17,7 @@ class PromptRequest(NamedTuple):
   Attributes:
     kind: prompt, class, features or text.
     prompts: texts, class names or numbers as text; a path for features.
-    captions: of the rows, where they differ from the prompts.
+    captions: texts of the rows, if they differ from the prompts.
   """
 
   kind: str
@@ -29,10 +29,10 @@ class PromptRequest(NamedTuple):
     return shipped.bundle_for(self.kind, method)
 
   def for_family(self, family: Any) -> Any:
-    """The prompts as `jaxspec.run.pipeline.Pipeline.encode` takes them.
+    """The prompts in the form for `jaxspec.run.pipeline.Pipeline.encode`.
 
     Raises:
-      ValueError: if the networks draw from something else.
+      ValueError: if the networks read another kind of prompts.
     """
     where, names = family.target.path, getattr(family, "classes", ())
     if family.condition_type is ClassLabels:
@@ -52,7 +52,7 @@ class PromptRequest(NamedTuple):
 
 
 def check_prompts(prompts: list[str]) -> None:
-  """Refuses prompts without a word.
+  """Checks that every prompt has a word.
 
   Raises:
     ValueError: naming the first such prompt.
@@ -64,6 +64,6 @@ def check_prompts(prompts: list[str]) -> None:
 
 
 def _numbers(names: list[str], known: tuple[str, ...]) -> list[str | int]:
-  """Class names as they are, and numbers of classes as numbers."""
+  """Class names unchanged, and class numbers as integers."""
   is_number = lambda name: name.removeprefix("-").isdecimal() and name not in known
   return [int(name) if is_number(name) else name for name in names]

@@ -53,7 +53,7 @@ def folder(drawn, tmp_path):
 
 @pytest.fixture
 def painting_bundle(tmp_path, monkeypatch):
-  """A folder that passes for a bundle, and a painter that draws for it; returns both the folder and what was asked for."""
+  """A stand-in for a bundle whose images a painter draws; returns the folder and the requests."""
   asked = []
 
   def draw_captions(side, options, decoding, captions, report):
@@ -121,7 +121,7 @@ def test_other_captions_are_not_right(run, folder, drawn):
 
 def test_captions_of_the_grammar(run, painting_bundle, without_painter, tmp_path):
   bundle, asked = painting_bundle
-  seed = 6  # its first captions ask for two objects at most
+  seed = 6  # its first captions have at most two objects
   options = ("--num", 6, "--split", "held_out", "--seed", seed, "--temperature", 0.5, "--method", "gsd")
   document, outcome = _call(run, bundle, *options, "--save-images", "kept")
   ((_, decoding, captions, side),) = asked

@@ -1,4 +1,4 @@
-"""``jaxspec serve``: what is wrong is one line before anything is loaded; a server in a process of its own."""
+"""``jaxspec serve``: errors are one line before loading; a server in a separate process."""
 
 import signal
 import socket
@@ -84,7 +84,7 @@ def test_products_are_those_of_edges(fails, monkeypatch, args, precision):
   monkeypatch.setattr(from_bundle, "serve", serve)
   with jax.default_matmul_precision(None):
     assert f"products in {precision}" in fails("serve", *args)
-  with jax.default_matmul_precision("bfloat16"):  # what the user tells JAX wins
+  with jax.default_matmul_precision("bfloat16"):  # JAX's own variable takes precedence
     assert f"products in {precision if args[:1] == ('--matmul-precision',) else None}" in fails("serve", *args)
 
 

@@ -1,4 +1,4 @@
-"""``jaxspec studio``: what is wrong with its address is one line before anything is loaded, and so is its end."""
+"""``jaxspec studio``: an invalid address is an error of one line before loading, and so is its end."""
 
 import json
 import signal

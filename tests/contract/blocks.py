@@ -1,4 +1,4 @@
-"""Toy verifiers that commit several tokens of their own in one round, or none: all tokens follow the target."""
+"""Toy verifiers that commit several target tokens in one round, or none."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class BlockState(NamedTuple):
 
 @functools.cache
 def block_target(model: ModelFns, *, size: int) -> Verifier:
-  """The lossless verifier; after a rejection, and without drafts, it goes on for up to ``size`` tokens by itself.
+  """The lossless verifier; after a rejection, and without drafts, it draws up to ``size`` tokens.
 
-  How many varies with the length. After full acceptance it adds one token: drafters whose cache lacks the last draft could
+  The number depends on the length. After full acceptance it adds one token: drafters whose cache lacks the last draft could
   not read more.
   """
   base = jaxspec.TargetVerifier(model, jaxspec.lossless, warp=jaxspec.Warp())

@@ -19,7 +19,7 @@ from tests.helpers import side
 
 
 def _check(case: Case, **kwargs):
-  """The contract; of an exact method also tokens 1 to 3 of every class, which two rounds commit."""
+  """The contract; for an exact method also tokens 1 to 3 of every class, committed by two rounds."""
   rows = ROWS if case.draws_ids else 12 if case.method.tokens in (methods.SCALES, methods.DENOISING_STEPS) else 3
   condition, length = case.condition(rows), case.decoder.context.space.num_tokens
   out = testing.check_contract(
@@ -30,13 +30,13 @@ def _check(case: Case, **kwargs):
     testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
   if case.method.longest_path():
     accepted, drafted = out.counters.accepted.sum(), out.counters.drafted.sum()
-    assert 0 < accepted < drafted  # there was something to accept and to reject
+    assert 0 < accepted < drafted  # some drafts are accepted and some rejected
   return out
 
 
 def test_every_method_has_a_case():
   assert {case.method.name for case in CASES.values()} == set(METHODS)
-  # Every drafter reads a prefix somewhere.
+  # Every drafter reads a prefix in some case.
   prefixed = {case.method.name for case in CASES.values() if case.target_prefix >= 2}
   assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
@@ -56,7 +56,8 @@ def test_contract(name):
 
 
 def _thresholds(method, out) -> np.ndarray:
-  """The last thresholds of C-SQS, from the committed tokens alone: each counts once, by the draft's distribution there."""
+  """The last thresholds of C-SQS, from the committed tokens alone: each counts once, by the draft's distribution at its
+  position."""
   base = V + 1
   names = (np.arange(ROWS) % networks.CLASSES) * base ** (N - 1)
   beta = np.full(ROWS, method.beta1)
@@ -80,7 +81,7 @@ def _blocks(drafts: bool) -> Parts:
 
 @pytest.mark.parametrize("drafts", [False, True])
 def test_a_verifier_may_commit_blocks(drafts):
-  """Several tokens of the target in one round, end tokens in the middle of a block among them."""
+  """Several tokens of the target in one round, including end tokens in the middle of a block."""
   condition = Case(CASES["ar"].method).condition(ROWS)
   out = testing.check_contract(
     lambda: _blocks(drafts), condition, max_len=N, key=testing.fast_keys(3, ROWS), num_alone=1, drivers=False
@@ -135,7 +136,7 @@ def test_a_round_may_commit_nothing(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name, case in CASES.items() if not case.target_prefix), *MORE])
 def test_whole_contract(name):
-  """All clauses after a prefix for the cases that have none, and for more settings; with JAX's own keys."""
+  """All clauses after a prefix for the cases without one, and for more settings; with JAX's own keys."""
   case = (CASES | MORE)[name]
-  case = dataclasses.replace(case, prefix=min(2, case.decoder.context.space.num_tokens - 2))  # something is left to draft
+  case = dataclasses.replace(case, prefix=min(2, case.decoder.context.space.num_tokens - 2))  # some tokens remain to draft
   _check(case, num_alone=3, key=jax.random.key(5))

@@ -1,4 +1,4 @@
-"""The clauses ``draft`` and ``proposal`` of the contract: a draft that is impossible is named before it is judged."""
+"""The clauses ``draft`` and ``proposal`` of the contract: an impossible draft is an error before it is judged."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ ROWS, WINDOW = 4, 2
 
 
 def _drafter(propose: Callable[[Cursor], Draft]) -> Drafter:
-  """Proposes the leading rows of a draft, as many as there are."""
+  """Proposes the leading rows of a draft."""
 
   def draft(params, keys, cursor):
     rows = cursor.length.shape[0]

@@ -1,4 +1,4 @@
-"""`check_exact`: exact methods pass, lossy ones and wrong drafters are named with their distance."""
+"""`check_exact`: exact methods pass; errors for lossy ones and wrong drafters name their distance."""
 
 import functools
 
@@ -15,7 +15,7 @@ DISTANCE = r"^exact: Must have the target's distribution of .*, we instead got a
 
 @functools.cache
 def _copies(is_certain: bool) -> Drafter:
-  """Drafts copies of the last token and says so, or says that all tokens were equally likely."""
+  """Drafts copies of the last token, with a correct proposal or a uniform one."""
 
   def draft(params, keys, cursor):
     tokens = jnp.repeat(cursor.last[:, None], 2, axis=1)

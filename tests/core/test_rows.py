@@ -1,4 +1,4 @@
-"""Rows with rounds, lengths, ends, sampling and guidance of their own do what rows of one decode with these values do."""
+"""Rows with individual rounds, lengths, ends, sampling and guidance equal rows of one decode with these values."""
 
 import jax
 import jax.numpy as jnp

@@ -30,7 +30,7 @@ CELLS = np.stack(np.meshgrid(FOUR, FOUR, TWELVE, TWELVE, TWELVE, indexing="ij"),
 
 
 def over_bytes(message, cursor, codec, window, equal=1):
-  """Encodes a message to bytes and decodes it, as the other side would; ``equal`` rows in a row have the same message."""
+  """Encodes a message to bytes and decodes it, as the other side would; ``equal`` consecutive rows share a message."""
   one, again = (lambda leaf: leaf[::equal] if jnp.ndim(leaf) else leaf), (lambda leaf: jnp.repeat(leaf, equal, axis=0))
   own, cursor = jax.tree.map(one, message), jax.tree.map(one, cursor)
   chex.assert_trees_all_equal(jax.tree.map(again, own), message)
@@ -165,7 +165,7 @@ def test_rounds_end_at_the_end_token_and_at_the_budget():
     assert 2 not in tokens[:-1]
     ended = number[row] and tokens[-1] == 2
     full = number[row] == 3
-    assert ended or full or spent[row, number[row]] > 30  # nothing else ends a round
+    assert ended or full or spent[row, number[row]] > 30  # the only end of a round
   assert not number[~before.cursor.live].any()  # rows that ended with token 0 draft nothing
   lengths, live = after.cursor.length, after.cursor.live
   for row in range(ROWS):

@@ -1,4 +1,4 @@
-"""Families by name: those that generate, those of your own, and what they were called before."""
+"""Families by name: generating ones, user-defined ones, and former names."""
 
 import dataclasses
 

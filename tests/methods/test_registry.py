@@ -1,4 +1,4 @@
-"""What methods declare about themselves, and that a method of your own is one class that is registered."""
+"""Declarations of methods; a user-defined method is one registered class."""
 
 import dataclasses
 from typing import ClassVar
@@ -53,7 +53,7 @@ def test_methods_from_json():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Boosted(ChainMethod):
-  """A method of one's own: a chain whose acceptance ratio is raised."""
+  """A user-defined method: a chain with a raised acceptance ratio."""
 
   boost: float = option(1.5, "What ratios are raised by.", ge=1)
   name: ClassVar[str] = "boosted"

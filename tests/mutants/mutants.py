@@ -16,8 +16,8 @@ class Mutant:
   Attributes:
     name: a few words.
     file: path from the root of the project.
-    old: text that stands in the file exactly once.
-    new: what the error puts in its place.
+    old: text that occurs in the file exactly once.
+    new: replacement with the error.
     killed_by: tests of the default suite, the smallest that fail.
   """
 
@@ -55,7 +55,7 @@ BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[Tr
 NO_BONUS = ("tests/contract/test_contract.py::test_a_verifier_may_add_nothing[speculative]",)
 PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagle-chain]",)
 FEATURES = (
-  "tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[pauses-False]",
+  "tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",
 )
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
@@ -190,7 +190,7 @@ MUTANTS = (
     "jnp.where(draft.needs_verify, jnp.maximum(verdict.num_next, 1), 0)",
     NO_BONUS,
   ),
-  # Caches and what is rolled back.
+  # Caches and rollback.
   Mutant(
     "a draft network reads one slot too early", "jaxspec/drafters/last_two.py",
     "start = prefix_len + jnp.maximum(cursor.length - 2, 0)", "start = prefix_len + jnp.maximum(cursor.length - 3, 0)",
@@ -333,7 +333,7 @@ MUTANTS = (
     "certain tokens of a window are accepted locally", _CIAR,
     "is_local = carry.active & ~carry.asks & certain", "is_local = carry.active & certain", contract("ciar after a prefix"),
   ),
-  # Lossy rules, and vectors.
+  # Lossy rules, and continuous tokens.
   Mutant(
     "a group takes tokens of any distance", "jaxspec/rules/gsd_rule.py",
     "kept &= tables.between(tokens, members) < self.max_distance", "kept &= tables.between(tokens, members) >= 0",

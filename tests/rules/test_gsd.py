@@ -154,7 +154,7 @@ def _expected(group, p=P, q=Q):
   [
     (dict(), 4, [2, 3, 4, 5]),  # half-open: two below, one above
     (dict(window="centered"), 4, [2, 3, 4, 5, 6]),
-    (dict(), 7, [5, 6, 7]),  # cut at the top
+    (dict(), 7, [5, 6, 7]),  # truncated at the top
     (dict(), 3, [2, 3, 4]),  # removed tokens stay out
     (dict(support="compat"), 3, [1, 2, 3, 4]),
     (dict(edge="compat"), 3, [2, 3, 4]),  # rank 3 is not below G//2

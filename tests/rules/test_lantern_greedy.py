@@ -55,7 +55,7 @@ def test_a_borrowing_draft_replaces_the_arg_max():
   target = jnp.log(jnp.broadcast_to(jnp.asarray([0.4, 0.3, 0.2, 0.1], jnp.float32), (3, 2, 4)))
   verdict = rule(table, rng.row_keys(jax.random.key(0), 3), _draft(np.asarray([[1], [3], [0]]), target), target)
   np.testing.assert_array_equal(verdict.num_accepted, [1, 0, 1])
-  np.testing.assert_array_equal(verdict.next_tokens[:, 0], [0, 0, 0])  # always the arg-max of the row as it was
+  np.testing.assert_array_equal(verdict.next_tokens[:, 0], [0, 0, 0])  # always the arg-max of the original row
 
 
 @pytest.fixture(scope="module")

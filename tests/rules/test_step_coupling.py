@@ -1,4 +1,4 @@
-"""States of a chain as tokens: every committed one follows the target's step; drafts are accepted as often as possible."""
+"""Denoising steps as tokens: every committed one follows the target's step; acceptance is maximal."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def _draft(spread):
 
 
 def _round(rule, x, drafting, num_drafted, *, noisy_end=True, number=FIRST):
-  """One round from states ``x [B, C]``: the draft, the verdict, what it commits."""
+  """One round from states ``x [B, C]``: the draft, the verdict, the committed block."""
   number = jnp.full((len(x),), number, jnp.int32)
   noise = jnp.asarray(np.random.default_rng(1).normal(size=(len(x), WINDOW, x.shape[1])), jnp.float32)
   states, distributions = chain.follow(drafting, x, number, noise, ONE, noisy_end=noisy_end)
@@ -79,14 +79,14 @@ def test_every_state_follows_the_target(name):
     noise = _white(block[:, offset], FIRST - offset, before)[rows, 0]
     white.append(noise)
     assert stats.kstest(noise, "norm").pvalue > 0.01, offset
-    # It is independent of the state that it was drawn from.
+    # It is independent of the previous state.
     assert stats.kstest((noise + np.asarray(_ranks(before[rows, 0]))) / 2**0.5, "norm").pvalue > 0.01, offset
     before = block[:, offset]
   np.testing.assert_array_equal(block[accepted == 2, :2], draft.tokens[accepted == 2])
 
 
 def _ranks(x):
-  """Numbers as standard normals in the same order."""
+  """Standard normal quantiles of the ranks of numbers."""
   return stats.norm.ppf((stats.rankdata(x) - 0.5) / len(x))
 
 
@@ -130,7 +130,7 @@ def test_equal_deviations_make_both_couplings_one():
 
 @pytest.mark.parametrize("name", [name if name == "split" else pytest.param(name, marks=pytest.mark.slow) for name in RULES])
 def test_the_last_step_is_the_target_s_own(name):
-  """It ends in the mean. A draft of it is never accepted, and its place is taken by the mean exactly."""
+  """It ends in the mean. A draft of it is never accepted, and is replaced by the mean exactly."""
   x = jax.random.normal(jax.random.key(3), (12, 1))
   _, verdict, block = jax.jit(lambda x: _round(RULES[name], x, _target, np.full(12, WINDOW), noisy_end=False, number=1))(x)
   # Step 1 is the target's own and accepted; step 0 was drafted, too.

@@ -118,7 +118,7 @@ def _walk(target, tokens, parents, levels, uniforms):
 @pytest.mark.slow
 @pytest.mark.parametrize("max_path", [None, 3])
 def test_parallel_acceptance_tests_equal_the_sequential_walk(max_path, monkeypatch):
-  """Random trees with repeated siblings and cut levels."""
+  """Random trees with repeated siblings and truncated levels."""
   rows, window, vocab = 300, 12, 8
   generator = np.random.default_rng(4)
   parents = np.stack([[generator.integers(-1, i) if i else -1 for i in range(window)] for _ in range(rows)])
@@ -133,7 +133,7 @@ def test_parallel_acceptance_tests_equal_the_sequential_walk(max_path, monkeypat
     monkeypatch, draft, jnp.asarray(target, jnp.float32), uniforms, tree_rule.tree_rule(max_path=max_path)
   )
   bound = window if max_path is None else max_path
-  verdict = jax.tree.map(np.asarray, verdict)  # rows of arrays on a device are programs
+  verdict = jax.tree.map(np.asarray, verdict)  # indexing device arrays would compile programs
   assert verdict.path.shape == (rows, bound)
   for row in range(rows):
     path, left = _walk(target[row], tokens[row], parents[row], min(levels[row], bound), uniforms[row])

@@ -271,7 +271,7 @@ def test_a_closed_tab_stops_its_decode(app, monkeypatch):
 
 
 def test_several_users_at_once_get_all_of_their_tokens(app):
-  """Each client has an event loop of its own, the queue is one."""
+  """Each client has its own event loop, with one common queue."""
   from concurrent.futures import ThreadPoolExecutor
 
   with ThreadPoolExecutor(4) as pool:

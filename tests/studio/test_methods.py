@@ -27,7 +27,7 @@ KINDS = {
   "states": (test_states.write_tiny, {}, "1", {"steps": str(test_states.STEPS)}),
 }
 
-# Methods that a kind of networks cannot decode by, and what their line says.
+# Methods that do not fit a kind of networks, and their error.
 REFUSED = {
   "causal": ({"parallel"}, "a masked network (MAR) for method parallel"),
   "texts": ({"lantern", "gsd"}, "the codebook of the image tokenizer for method"),

@@ -9,8 +9,8 @@ the distribution of each other token by a vector ``z``, from which `jaxspec.mode
 
 **Rows are in generation order.** ``order [B, L]`` names the raster position of the j-th generated token, so the known tokens
 are always a prefix. Attention does not depend on the order of rows, and positions are gathered by ``order``. Therefore the
-encoder is simply given the first ``S`` slots, and a key mask hides the unknown ones in rows with shorter prefixes. The
-official code masks the *first* entries of its order and generates from its end: ``order = official[:, ::-1]``.
+encoder reads the first ``S`` slots, and a key mask hides the unknown ones in rows with shorter prefixes. The official code
+masks the *first* entries of its order and generates from its end: ``order = official[:, ::-1]``.
 
 Submodules carry the names of the official state dict.
 """
@@ -172,7 +172,7 @@ class MAR(nn.Module):
     return self.encoder_norm(x)
 
   def decode(self, encoded: Array, order: Array, known: Array, rows: tuple[Array, int] | None, train: bool = False) -> Array:
-    """Conditions ``[B, n, D_d]`` of the wanted rows."""
+    """Conditions ``[B, n, D_d]`` of the requested rows."""
     cfg = self.config
     first, last = cfg.buffer_size, len(self.decoder_blocks) - 1
     batch, slots = encoded.shape[0], encoded.shape[1] - first
@@ -184,7 +184,7 @@ class MAR(nn.Module):
     everywhere = jnp.ones((1, x.shape[1]), bool)
     window = None if rows is None else (rows[0] + first, rows[1])
     for i, block in enumerate(self.decoder_blocks):
-      # Only the wanted rows of the last block's output are read.
+      # Only the requested rows of the last block's output are read.
       x = block(x, everywhere, window if i == last else None, train)
     x, positions = (x[:, first:], order) if rows is None else (x, take_rows(order, *rows))
     x = self.decoder_norm(x)

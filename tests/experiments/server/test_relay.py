@@ -1,4 +1,4 @@
-"""The relay: when bytes arrive, in closed form and through sockets; a decode over it against `link_seconds`."""
+"""The relay: arrival times of bytes, in closed form and through sockets; a decode over it against `link_seconds`."""
 
 import contextlib
 import math
@@ -50,7 +50,7 @@ def test_a_relay_on_ipv6(echo):
 
 @pytest.fixture
 def echo():
-  """A port that sends back what it gets, with an ``!`` at the end of the connection."""
+  """A port that echoes its input, with an ``!`` at the end of the connection."""
   listener = socket.create_server(("127.0.0.1", 0))
 
   def answer(connection):
@@ -85,7 +85,7 @@ def received(connection, size):
 
 
 def test_bytes_come_whole_and_late(echo):
-  """Both directions of two connections at once, each with the whole rate; ends are passed on."""
+  """Both directions of two connections at once, each with the full rate; ends are forwarded."""
   data, shape = bytes(range(256)) * 40, Shape(bits_per_s=8e5, delay_s=0.05)
   with Relay(echo, shape) as relay, dial(relay.host) as first, dial(relay.host) as second:
     began = time.monotonic()
@@ -121,7 +121,7 @@ def test_a_connection_is_cut_and_a_target_is_not_there(echo):
 
 
 def test_a_connection_goes_silent_and_new_ones_go_elsewhere(echo):
-  """What is sent is lost, and nobody is told."""
+  """Sent bytes are lost without an error."""
   with Relay(echo) as relay, dial(relay.host) as connection:
     connection.sendall(b"a")
     assert received(connection, 1) == b"a"
@@ -173,7 +173,7 @@ class CallTimes(Observer):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_decode_takes_the_seconds_of_the_network(name):
-  """Calls through the relay against those through one that only forwards, with the bytes that the client counted."""
+  """Calls through the relay against calls through one that only forwards, with the bytes counted by the client."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
   from jaxspec.serving.edge.connection import connect
   from jaxspec.serving.edge.reliable_stream import ReliableStream
@@ -184,7 +184,7 @@ def test_a_decode_takes_the_seconds_of_the_network(name):
   calls = 40
 
   def call_of(address):
-    """Seconds of a call, and its bytes. Of the quickest quarter the slowest: others use this machine too."""
+    """Seconds of a call, and its bytes. The slowest of the quickest quarter, since the machine is shared."""
     cloud, observer = connect(address), CallTimes()
     ToyEdge(ReliableStream(cloud, handshake(90)), 5).run()  # the connection is warm
     before = (cloud.uplink_bytes, cloud.downlink_bytes)
@@ -193,7 +193,7 @@ def test_a_decode_takes_the_seconds_of_the_network(name):
     cloud.hang_up()
     return statistics.quantiles(observer.seconds, n=4)[0], sent
 
-  # And a rate at which the bytes count too.
+  # And a rate at which the bytes are noticeable.
   for network in (NETWORKS[name], Network(1e5, NETWORKS[name].latency_s)):
     with Server(ToyEngine()) as server, contextlib.ExitStack() as stack:
       target = server.address.removeprefix("grpc://")

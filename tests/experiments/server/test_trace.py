@@ -1,4 +1,4 @@
-"""Traces: recorded, written, read, and played against servers that forget, differ or are gone."""
+"""Traces: recorded, written, read, and played against servers that forget, differ or stop."""
 
 import json
 
@@ -19,7 +19,7 @@ CALLS, THINK_S = 12, 0.25
 
 
 def recorded(number=0, *, lazy=False, schedule=None):
-  """A trace of an edge that thinks for a while before each call."""
+  """A trace of an edge with a pause before each call."""
   cloud = FaultyCloud(schedule)
   recorder = Recorder(cloud.clock)
   edge = ToyEdge(cloud.reliable(handshake(number, lazy=lazy), observer=recorder), CALLS)
@@ -55,7 +55,7 @@ def test_a_trace_has_what_crossed(lazy, tmp_path):
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("fault", [None, Fault.KILL_BEFORE, Fault.DROP_REPLY])
 def test_every_reply_is_the_recorded_one(lazy, fault):
-  """Whatever happens to the recording and to the replay."""
+  """With faults in the recording and in the replay."""
   trace, recorder = recorded(lazy=lazy, schedule={5: fault})
   assert untimed(trace) == untimed(recorded(lazy=lazy)[0])
   assert recorder.resumes == (fault is Fault.KILL_BEFORE) and (recorder.retries > 0) == (fault is not None)
@@ -127,7 +127,7 @@ def test_files_that_are_no_traces(tmp_path):
 
 
 def test_a_stream_has_one_trace():
-  """And none where no stream was opened."""
+  """And none without an open stream."""
   cloud = FaultyCloud()
   recorder = Recorder(cloud.clock)
   with pytest.raises(ValueError, match="over a network"):

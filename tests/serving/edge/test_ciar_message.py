@@ -1,4 +1,4 @@
-"""The uplink message of a gated edge: what was written is read, and everything else is refused."""
+"""The uplink message of CIAR: encoding is inverted by decoding, and other bytes are errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Codecs of rounds against a hostile edge: what a frame says is refused, or is a draft within the bounds of the stream."""
+"""Codecs of rounds against a hostile edge: a frame is rejected, or is a draft within the bounds of the stream."""
 
 import functools
 import zlib
@@ -39,7 +39,7 @@ def draft_of(codec, *, number=1, last=1, read=3, max_len=8):
 
 
 def spoken(codec, *, number=1, last=1, length=4, read=3, round_=2, max_len=8):
-  """The frame of an edge that stands at ``length``, with ``number`` drafts."""
+  """The frame of an edge at ``length``, with ``number`` drafts."""
   draft = draft_of(codec, number=number, last=last, read=read, max_len=max_len)
   return codec.encode_draft(draft, cursor_of(last, length, round_=round_), max_len)[0]
 
@@ -135,7 +135,7 @@ def test_a_distribution_must_be_that_of_the_draft():
 
 
 def test_a_frame_is_checked_once():
-  """What was checked is taken as it is; its length must fit every reader."""
+  """A checked frame is used unchanged; its length must fit every reader."""
   codec = case_of("sqs-paper").codec
   checked = unframe(spoken(codec), 1 << 10)
   assert unframe(checked, 1 << 10) is checked

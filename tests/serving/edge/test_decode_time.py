@@ -51,7 +51,7 @@ def test_the_largest_frame_of_every_codec(codec):
 
 
 def test_arrays_are_the_records():
-  """Tokens without weight are kept where there is room, and left out where there is not."""
+  """Tokens without weight are included if they fit, else omitted."""
   record = Record((1, 2, 9), (10, 0, 20), 30, 9)
   frame, _ = framing.write_drafts(7, [record], Limits(50, 30, "paper", 6, 3, False))
   got = SqsCodec(TOP["paper"], 3).decode_draft(frame, cursor_of(4, round_=7), Agreement(N))

@@ -57,7 +57,7 @@ def over(cloud, name, remote=RemoteOptions(), **options):
 
 
 class Recording:
-  """A cloud that keeps every frame that went up or came down."""
+  """A cloud that stores every frame in both directions."""
 
   def __init__(self, cloud):
     self.cloud, self.description = cloud, cloud.description
@@ -244,7 +244,7 @@ def test_a_socket_changes_nothing():
 
 
 def test_what_edges_are_told():
-  """Every field that both ends must have the same of; no frame of an edge is longer than it says."""
+  """All fields that must agree at both ends; no frame of an edge is longer than declared."""
   lazy, trimmed, exact, greedy = served().engine.profiles
   assert lazy == Profile(0, "sqs", "exact", 3, "lazy", 7, 3, max_frame=lazy.max_frame)
   assert trimmed == Profile(1, "sqs", "exact", 3, "trimmed", 7, 3, max_frame=trimmed.max_frame)
@@ -257,7 +257,7 @@ def test_what_edges_are_told():
 
 
 def test_an_edge_that_was_killed_goes_on_from_its_journal(tmp_path):
-  """Before any of its calls, between the two parts of one too; what was answered is not asked again."""
+  """Before any of its calls, between the two parts of one too; answered calls are not repeated."""
   pytest.importorskip("google.protobuf", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
   cloud, wanted = Recording(LocalCloud(served().engine)), np.asarray(fused(NAMES[0]).tokens[1])
   run = lambda cloud, **options: served().edge(0).run(*reversed(one_row(1)), cloud, **options)[0].tokens[0]

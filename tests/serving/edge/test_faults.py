@@ -70,7 +70,7 @@ def test_a_fault_of_the_wire_at_any_call(fault, lazy):
 @pytest.mark.parametrize("fault", KILLS)
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_server_that_is_killed_at_any_call(fault, lazy):
-  """One resume brings the stream back, with the tokens it had; no call of the past is asked again."""
+  """One resume restores the stream with its tokens; earlier calls are not repeated."""
   last = len(undisturbed(lazy=lazy)[0])
   for place in range(last + 1):
     cloud, reliable = decode({place: fault}, lazy=lazy)
@@ -115,7 +115,7 @@ def test_twelve_edges_in_turns_on_a_wire_with_faults():
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_an_edge_that_is_killed_at_any_call_goes_on_from_its_journal(tmp_path, after, lazy):
-  """Killed before it sent a call, or after the reply came; no answered call is asked again."""
+  """Killed before it sent a call, or after the reply; answered calls are not repeated."""
   last, calls = len(undisturbed(lazy=lazy)[0]), LAZY_CALLS if lazy else CALLS
   for place in range(last):
     path = tmp_path / f"{place}.jrn"
@@ -182,7 +182,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
 
 
 def test_two_edges_with_one_stream_id():
-  """They open the same stream, but one of them goes another way: it is told so, and the other one goes on."""
+  """They open the same stream, but the calls of one differ: it gets an error, and the other continues."""
   cloud = FaultyCloud()
   first, second = (ToyEdge(cloud.reliable(handshake())) for _ in range(2))
   second._guesses = lambda: ()
@@ -228,7 +228,7 @@ def test_a_wire_without_replies_is_given_up():
 
 
 def test_a_server_that_is_away_for_some_seconds():
-  """Behind a proxy that answers for it: the edge asks until it is there again, and no stream is lost."""
+  """Behind a proxy that answers for it: the edge retries until it is back, and no stream is lost."""
   cloud, reliable = decode({place: Fault.RESET_BEFORE for place in range(5, 20)})
   assert reliable.retries == 15 and reliable.resumes == 0 and 8 < cloud.clock() < 20
   assert set(cloud.server.engine.runs.values()) == {1}
@@ -256,7 +256,7 @@ def test_an_edge_waits_for_a_free_stream(monkeypatch, quota):
 
 
 def test_a_stream_that_was_forgotten_is_resumed():
-  """The server forgets streams that are idle, and the edge comes back with what it has."""
+  """The server closes idle streams, and the edge resumes with its tokens."""
   cloud = FaultyCloud()
   edge = ToyEdge(cloud.reliable(handshake()))
   guesses = edge._guesses

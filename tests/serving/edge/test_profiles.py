@@ -1,4 +1,4 @@
-"""An edge and a cloud that do not decode in the same way are told so, before the first call."""
+"""Different settings of edge and cloud are an error before the first call."""
 
 import jax
 import pytest

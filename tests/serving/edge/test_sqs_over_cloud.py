@@ -1,5 +1,5 @@
 """Sparse quantize-and-sample decoding over a cloud: the fused loop's tokens, the target's distribution, the controller's
-theorems, and what was sent.
+theorems, and the traffic.
 
 One compiled decode of each sparsifier serves all tests: 3,000 rows, each with a key of its own and one of four budgets
 (empty rounds, one draft, about two drafts, all that the window allows).

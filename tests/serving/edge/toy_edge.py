@@ -1,4 +1,4 @@
-"""An edge for the toy engine: it guesses with a chain of its own, and keeps what it would need to resume."""
+"""An edge for the toy engine: it drafts with its own chain, and stores its state for a resume."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ToyEdge:
     self.reliable.close()
 
   def _guesses(self) -> tuple[int, ...]:
-    """Drafts that are right two times out of three."""
+    """Drafts that are correct two times out of three."""
     tokens = self.tokens
     for _ in range(WINDOW):
       right = drawn(self.handshake.key, self.handshake.condition, tokens)

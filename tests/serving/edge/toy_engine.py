@@ -66,7 +66,7 @@ class _Row:
     return self._commit(accepted, tokens)
 
   def finish(self, data: Frame) -> bytes:
-    """Part 1: the distribution that was requested is here."""
+    """Part 1: the requested distribution is present."""
     if self.half is None:
       raise StreamLost
     at = data.kind, data.round, data.number

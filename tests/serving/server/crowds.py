@@ -68,7 +68,7 @@ class Rows(NamedTuple):
 
   tokens: list[np.ndarray]  # [N]
   frames: list[list[bytes]]  # all that the engine answered
-  caches: list[bytes]  # bits of the cache when the row was finished, as far as it was read
+  caches: list[bytes]  # bits of the read part of the cache at the end of the row
 
 
 def decode(
@@ -126,7 +126,7 @@ def decode(
 
 
 def cache_bits(engine: Engine, name: bytes) -> bytes:
-  """Bits of the cache of a stream, as far as it was read; of a stream with a slot."""
+  """Bits of the read part of a stream's cache, for a stream with a slot."""
   cache, size = engine.cache_of(name)
   first = lambda leaf: leaf[:, :size] if leaf.ndim == 2 else leaf[..., :size, :]  # masks [B, S], entries [.., S, D]
   return b"".join(first(np.asarray(leaf)).tobytes() for leaf in jax.tree.leaves(cache))

@@ -134,7 +134,7 @@ def test_a_charge_above_the_bucket_is_paid_later():
 
 
 def test_closing():
-  """A stream that is closed while its call runs, and opened again before the result comes, is not mixed up."""
+  """A stream that is closed during its call, and opened again before the result, gets no result of the old one."""
   world = World()
   world.opened()
   reply = world.verify(data=world.call())
@@ -166,7 +166,7 @@ def test_a_call_that_waits_in_the_engine_is_closed_there():
 
 
 def test_errors_of_one_row():
-  """A frame that is not valid changes nothing; numbers that are none end the stream; others are not touched."""
+  """An invalid frame changes nothing; non-finite numbers end the stream; other streams are not affected."""
   world = World()
   world.opened(0)
   data = world.call()

@@ -33,7 +33,7 @@ def edges_of(number=EDGES, **options):
 
 @functools.cache
 def alone():
-  """Every row decoded with nobody else."""
+  """Every row decoded alone."""
   found = [decode(served(), [edge], rows=[row]) for row, edge in enumerate(edges_of())]
   return [tuple(part[0] for part in rows) for rows in found]
 
@@ -129,7 +129,7 @@ def test_a_forgotten_stream_is_resumed_with_the_same_bits(in_chunks, monkeypatch
 
 
 def test_streams_that_are_not_heard_of():
-  """They lose their slot, come back at their next call, and are forgotten later."""
+  """They lose their slot, get it back at their next call, and are closed later."""
   markov = serve("markov:sqs-lazy", idle_s=10.0, forget_s=100.0)
   engine, start = markov.engine, markov.start(markov.edge(0), 1)
   name = b"n" * 16
@@ -145,7 +145,7 @@ def test_streams_that_are_not_heard_of():
   while stream.request.part == 0:
     engine.submit(name, *stream.request[1:])
     stream.receive(engine.step(12.0)[0][1])
-  engine.step(30.0)  # the distribution of the target is not kept for so long
+  engine.step(30.0)  # the target's distribution is not cached for this long
   assert engine._streams[name].slot is None
   with pytest.raises(StreamLost):
     engine.submit(name, *stream.request[1:])

@@ -101,7 +101,7 @@ def test_longest_text():
 
 
 def test_what_a_network_is_served_with(texts, captions, monkeypatch):
-  """Nothing is compiled here: what an engine would be made of."""
+  """Settings of an engine, without compilation."""
   made = {}
 
   def make(params, model, profiles, *, settings, **parts):

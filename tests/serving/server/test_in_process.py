@@ -82,7 +82,7 @@ class Waiting(ToyEngine):
 
 
 def test_waiting_leaves_the_core_alone():
-  """For calls that the engine keeps back, and for a step that another thread runs."""
+  """For calls held back by the engine, and for a step of another thread."""
   spent, clock = {}, time.monotonic
 
   def wait(name, cloud, number):

@@ -1,4 +1,4 @@
-"""The scheduler without threads or clocks: who is served next, and how long anybody waits."""
+"""The scheduler without threads or clocks: order of service, and waiting times."""
 
 import math
 from collections import Counter
@@ -29,7 +29,7 @@ def test_tenants_take_turns():
   calls = [waiting(number, since=number, tenant="many") for number in range(6)] + [waiting(9, since=9.0, tenant="one")]
   assert plan(9.0, Queues(calls), Policy(3)).verified == (bytes([0]), bytes([9]), bytes([1]))
   first = plan(9.0, Queues(calls, served={"many": 5}), Policy(1))
-  assert first.verified == (bytes([9]),)  # whoever was served longest ago comes first
+  assert first.verified == (bytes([9]),)  # the least recently served tenant comes first
   assert plan(9.0, Queues(calls, served={"many": 5, "one": 6}), Policy(1)).verified == (bytes([0]),)
 
 
@@ -61,7 +61,7 @@ def test_calls_may_wait_for_others():
 
 
 def test_every_group_has_rows_of_its_own():
-  """The oldest call of all groups says which program runs; each group fills its own rows with it."""
+  """The oldest call of all groups determines the program; each group fills its own rows."""
   policy = Policy(4, groups=2)
   calls = [waiting(number, since=number) for number in (1, 2, 3)] + [waiting(4, "b", 0.5, group=1)]
   assert plan(9.0, Queues(calls), policy) == Plan(None, "b", (bytes([4]),))
@@ -175,7 +175,7 @@ def test_how_long_a_call_waits(tenants, groups, patterns):
     for now in range(8):
       simulation.arrive(float(now))
       simulation.run(float(now))
-    now = 8  # nobody comes any more
+    now = 8  # no more calls
     while simulation.calls or simulation.forced or simulation.opens:
       simulation.run(float(now))
       now += 1

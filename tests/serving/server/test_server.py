@@ -117,7 +117,7 @@ def test_many_edges_at_once(server):
 
 
 def test_every_status(server, call):
-  """What is wrong is said; nothing else leaves the server."""
+  """Replies name the error, and contain nothing else."""
   ok = handshake(90)
   assert isinstance(call("Open", encoding.open_request(ok)), bytes)
   verify = lambda seq, data=frame(20, 1, 1, 0, b""), part=0: call(

@@ -1,4 +1,4 @@
-"""Server, wire and edge as processes that are cut and killed: the replies are those of an undisturbed run."""
+"""Server, link and edge as processes with lost connections and kills: the replies equal those of an undisturbed run."""
 
 import contextlib
 import random
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class ServerProcess:
-  """A server in a process of its own, always at the same port."""
+  """A server in a separate process, always at the same port."""
 
   def __init__(self, *arguments):
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -95,7 +95,7 @@ def test_a_wire_that_is_cut(server, lazy):
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_wire_that_goes_silent(server, lazy):
-  """Nobody is told: pings find it out in 0.6 s, before the deadline of the call."""
+  """Without an error: pings detect it in 0.6 s, before the deadline of the call."""
   relay = Relay(server.address)
   cloud = connect(relay.address)
   began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Streams on the host: what a handshake may say, and where a resume brings a stream."""
+"""Streams of a server: valid handshakes, and the state after a resume."""
 
 import numpy as np
 import pytest
