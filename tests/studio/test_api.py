@@ -179,8 +179,8 @@ def test_what_is_no_request_is_refused(client, app):
     ("evil.example:8765", "--host-name evil.example"),  # a name that was pointed here
     ("TESTSERVER.evil.example", "--host-name testserver.evil.example"),
     ("127.0.0.1.evil.example", "--host-name 127.0.0.1.evil.example"),
-    ("<b>", "by its address"),
-    ("", "by its address"),
+    ("<b>", "use its IP address"),
+    ("", "use its IP address"),
   ],
 )
 def test_a_refused_host_says_how_to_allow_it(client, host, how):
