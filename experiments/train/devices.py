@@ -1,6 +1,6 @@
 """Trains everything that drafts for a target, one after the other: EAGLE head, drafts, and edge networks of CIAR.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.devices --list
@@ -8,8 +8,8 @@ Commands (from the repository root; a killed run goes on where it stopped)::
     python -m experiments.train.devices --out runs/devices
 
 The first makes the target's own samples, on which all are trained. ``--out`` is a bundle, to which every network is added
-when it is trained; where there is no such folder, it begins as a copy of ``--bundle``. Networks that it has are passed over,
-unless they were trained with another ``--set``. Every training is a process of its own.
+when it is trained; where there is no such folder, it begins as a copy of ``--bundle``. Existing networks are skipped, unless
+they were trained with another ``--set``. Every training is a separate process.
 
 One factor of an edge network is varied at a time from one base (two layers, one head, the whole loss, no guidance): depth,
 heads, the terms and weights of its loss, guidance, interval features. Each has three seeds and the same number of updates;
@@ -126,7 +126,7 @@ def placed(training: Training, *, bundle: Path, samples: Path, assignments: Sequ
 
 
 def is_trained(training: Training, bundle: Bundle) -> bool:
-  """Whether a bundle has the network, trained as it is asked for; the target and its samples may lie elsewhere."""
+  """Whether a bundle has the network, trained with the requested settings; the target and its samples may be elsewhere."""
   if training.name not in bundle.drafts:
     return False
   found = checkpoints.read_config(bundle.path / bundle.drafts[training.name])["meta"].get("run")
@@ -155,7 +155,7 @@ def hours_of(script: str, bundle: Bundle) -> float | None:
 
 
 def left(missing: Sequence[Training], bundle: Bundle) -> str:
-  """How long the rest will take, as far as it is known."""
+  """The remaining time, if known."""
   hours = {script: hours_of(script, bundle) for script in {one.script for one in missing}}
   known = [hours[one.script] for one in missing if hours[one.script] is not None]
   words = f"{len(missing)} to train"
