@@ -21,8 +21,8 @@ class RepeatDrafter(jaxspec.Drafter):
 
   window: int
   vocab: int
-  calls_per_round: ClassVar[int] = 0  # no network
-  has_cache: ClassVar[bool] = False
+  calls_per_round = 0  # no network
+  has_cache = False
 
   def draft(self, params, keys, state, cursor):
     tokens = jnp.repeat(cursor.last[:, None], self.window, axis=1)  # [B, K]

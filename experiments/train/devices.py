@@ -1,15 +1,16 @@
 """Trains everything that drafts for a target, one after the other: EAGLE head, drafts, and edge networks of CIAR.
 
-Commands (from the repository root; an interrupted run resumes)::
+Commands (from the repository root; the same command resumes a killed run)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.devices --list
-    python -m experiments.train.devices --out checkpoints/scenes --only eagle draft-1 inter-1 inter-2
+    python -m experiments.train.devices --out checkpoints/scenes eagle draft-1 inter-1 inter-2
     python -m experiments.train.devices --out runs/devices
 
-The first makes the target's own samples, on which all are trained. ``--out`` is a bundle, to which every network is added
-when it is trained; where there is no such folder, it begins as a copy of ``--bundle``. Existing networks are skipped, unless
-they were trained with another ``--set``. Every training is a separate process.
+The first makes the target's own samples, on which all networks are trained. ``NAME`` is a name or a pattern, such as
+``'inter-1*'``; the default is all networks. ``--out`` is a bundle, to which every network is added after its training; a new
+one begins as a copy of ``--bundle``. Networks that it has are skipped, unless trained with another ``--set``. Every
+training is a process.
 
 One factor of an edge network is varied at a time from one base (two layers, one head, the whole loss, no guidance): depth,
 heads, the terms and weights of its loss, guidance, interval features. Each has three seeds and the same number of updates;
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple
 import click
 
 from experiments.train import draft, eagle, inter_head, interval_features
-from jaxspec.core.command_line import PATH, UserError, script, set_option
+from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.overrides import differences, override
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import Bundle, read_bundle
@@ -162,12 +163,11 @@ def left(missing: Sequence[Training], bundle: Bundle) -> str:
   if known:
     words += f", about {datetime.timedelta(seconds=round(3600 * sum(known)))} for {len(known)} of them"
   unknown = sorted(script for script, found in hours.items() if found is None)
-  return words + (f"; nobody has timed {', '.join(unknown)} yet" if unknown else "")
+  return words + (f"; no timings of {', '.join(unknown)} yet" if unknown else "")
 
 
 @script(__doc__)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--only", is_flag=True, help="Train only the networks NAME: names or patterns, such as 'inter-1*'.")
 @click.option("--bundle", type=PATH, default="checkpoints/scenes", help="Bundle of the target.")
 @click.option("--samples", type=PATH, default="runs/scenes-samples.npz", help="Samples of the target.")
 @click.option("--out", type=PATH, default="runs/devices", help="Bundle that the networks are added to.")
@@ -175,11 +175,9 @@ def left(missing: Sequence[Training], bundle: Bundle) -> str:
 @set_option
 @click.option("--list", "lists", is_flag=True, help="Show what would be trained.")
 def main(
-  names: tuple[str, ...], only: bool, bundle: Path, samples: Path, out: Path, runs: Path, assignments: tuple[str, ...],
+  names: tuple[str, ...], bundle: Path, samples: Path, out: Path, runs: Path, assignments: tuple[str, ...],
   lists: bool,
 ) -> None:  # fmt: skip
-  if only != bool(names):
-    raise UserError("Must have names of networks with --only" if only else f"Must have --only before {names[0]}")
   wanted = chosen(names)
   if not out.exists() and not lists:
     shutil.copytree(bundle, out)

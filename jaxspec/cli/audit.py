@@ -11,9 +11,9 @@ import click
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn
+from jaxspec.cli.options import NETWORKS, common, unread, warn
 from jaxspec.cli.outputs import check_writable, report_console
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def audit(**options: Any) -> None:
   """Decode PROMPTS, classes or built-in prompts, and compare the distribution of every token with the target's.
 
   \b
-  jaxspec audit --method lantern --num-neighbours 10 --sweep factor=1,1.5,2,3 --plot audit.png
+  jaxspec audit --method lantern --sweep factor=1,1.5,2,3 --plot audit.png
   jaxspec audit --method gsd --group-size 8 --prompts 8 --out audit.json
   jaxspec audit --method scaled --factor 2 --tiny
   """

@@ -10,7 +10,7 @@ import click
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ BATCHES = (1, 8, 32)
 @click.option("--gamma", "gammas", multiple=True, type=int, metavar="N", help="Draft length; repeat for several.")
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N",
               help="Rows; repeat for several.  [default: 1, 8, 32]")  # fmt: skip
-@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), help="Counted repeats.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for bench.json and bench.md.")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N", help="Timed runs.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder for bench.json and bench.md.")
 @common("classes", *NETWORKS, "draft", "seed", "dtype", "matmul_precision")
 def bench(**options: Any) -> None:
   """Measure plain and speculative decoding of PROMPTS, classes or built-in prompts, and the cost of scoring k tokens."""

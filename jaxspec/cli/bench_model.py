@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -11,7 +10,7 @@ from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
 from jaxspec.cli.outputs import check_writable
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:
@@ -41,19 +40,19 @@ _GROUPS = (
 @click.option("--draft-layers", type=click.IntRange(1), metavar="N", help="The first layers of the model as draft network.")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default="float32", show_default=True, metavar="NAME",
               help="Weights and arithmetic.")  # fmt: skip
-@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), help="Counted turns.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures as JSON.")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N", help="Timed runs.")
+@click.option("--out", type=PATH, metavar="FILE", help="Write the figures as JSON.")
 @common("method")
 def bench_model(**options: Any) -> None:
-  """Measure the speed-up of a method over plain decoding on a network of this size, at an acceptance.
+  """Measure the speed-up of a method over plain decoding at an imposed acceptance.
 
-  Weights are random and acceptance is imposed: rounds are computed in full, and the number of accepted drafts is random, or
-  from a file (jaxspec generate --save-acceptance). The tokens are meaningless. A published size needs its memory and
-  minutes.
+  Weights are random, so the tokens mean nothing. Rounds are computed in full; the number of accepted drafts is drawn
+  from a probability, or read from a file (jaxspec generate --save-acceptance). A published size needs its memory and
+  takes minutes.
 
   \b
-  jaxspec bench-model --model llamagen-b --method speculative --gamma 3 --acceptance 0.7
-  jaxspec bench-model --model llamagen-l --method sjd --window 7 --batch 8 --acceptance sjd.json
+  jaxspec bench-model --model llamagen-b --gamma 3 --acceptance 0.7
+  jaxspec bench-model --model llamagen-l --method sjd --acceptance sjd.json
   """
   from jaxspec.cli.bench_model_table import render
   from jaxspec.render.working import Working

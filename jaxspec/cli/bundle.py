@@ -14,8 +14,8 @@ import click
 
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
-from jaxspec.cli.options import PATH, common
-from jaxspec.core.command_line import UserError
+from jaxspec.cli.options import common
+from jaxspec.core.command_line import PATH, UserError
 
 _GROUPS = (
   Group("Networks and what belongs to them", (
@@ -40,7 +40,7 @@ def bundle(**options: Any) -> None:
   """Write or update FOLDER/bundle.json: networks by paths from FOLDER, and defaults.
 
   \b
-  jaxspec bundle own --target own/c2i --tokenizer own/vq --draft-model own/eagle --method eagle --gamma 3
+  jaxspec bundle own --target own/c2i --tokenizer own/vq --draft-model own/eagle
   """
   from jaxspec.io.bundle import BUNDLE_FILE, write_bundle
   from jaxspec.run.decode_options import DecodeOptions

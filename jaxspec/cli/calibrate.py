@@ -27,19 +27,19 @@ _OPTIONS = ("gamma", "target_prefix", "inject")
 
 @click.command(no_args_is_help=False)
 @click.argument("prompts", nargs=-1)
-@click.option("--rates", default="0.2,0.3,0.4", show_default=True, help="Target rates of cloud calls per token.")
-@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.005, show_default=True,
-              help="Tolerance, in calls per token.")  # fmt: skip
+@click.option("--rates", metavar="R1,R2,...", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
+@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.005, show_default=True, metavar="X",
+              help="Largest distance from a wanted rate, in calls per token.")  # fmt: skip
 @options_for(Ciar, *_OPTIONS)
-@click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Images per prompt.")
-@click.option("--seed", type=click.IntRange(0, MAX_SEED - 1), default=0, show_default=True,
-              help="Seed of the search; validation has the next one.")  # fmt: skip
+@click.option("--samples", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Images per prompt.")
+@click.option("--seed", type=click.IntRange(0, MAX_SEED - 1), default=0, show_default=True, metavar="N",
+              help="Seed of the search; the next one is that of the other prompts.")  # fmt: skip
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--held-out", multiple=True, metavar="PROMPT",
               help="Prompt or class for validation; repeat.  [default: built-in ones]")  # fmt: skip
 @click.option("--held-out-file", type=PATH, metavar="FILE", help="Text file with one such prompt per line.")
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
-@click.option("--journal", type=PATH, metavar="FILE", help="Keep every trial, and go on there after a stop.")
+@click.option("--journal", type=PATH, metavar="FILE", help="Journal of the trials; a second start resumes from it.")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
 @common("classes", *NETWORKS, "draft", "batch", "dtype", "matmul_precision", "no_cache")
 def calibrate(**options: Any) -> None:
@@ -50,7 +50,7 @@ def calibrate(**options: Any) -> None:
 
   \b
   jaxspec calibrate --draft inter-2 --gamma 1 --rates 0.2,0.3,0.4 --samples 4
-  jaxspec calibrate --draft inter-2 --gamma 1 --prompt-file captions.txt --samples 1 --journal trials.journal
+  jaxspec calibrate --prompt-file captions.txt --journal trials.journal
   """
   rates = _read_rates(options["rates"])
 

@@ -10,4 +10,4 @@ from jaxspec.io.converters import CONVERTERS
 
 @click.group(cls=LazyGroup, lazy_commands=CONVERTERS)
 def convert() -> None:
-  """Turn released weights into checkpoints: jaxspec convert llamagen SRC DST."""
+  """Convert released weights into checkpoints: jaxspec convert llamagen SRC DST."""

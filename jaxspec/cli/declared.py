@@ -44,7 +44,8 @@ def options_for(cls: type, *names: str) -> Callable[[Callable], Callable]:
   def add(function: Callable) -> Callable:
     for name in reversed(names):
       option = options_of(cls)[name]
-      function = click.option(flag(name), type=value_type((option,)), help=option.spec.help)(function)
+      metavar = {int: "N", float: "X"}.get(option.kind)
+      function = click.option(flag(name), type=value_type((option,)), metavar=metavar, help=option.spec.help)(function)
     return function
 
   return add

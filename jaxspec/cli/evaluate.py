@@ -15,9 +15,9 @@ import click
 
 from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import PATH, common, was_given
+from jaxspec.cli.options import common, was_given
 from jaxspec.cli.outputs import check_writable, report_console
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 from jaxspec.run.batches import MAX_ROWS
 
@@ -32,13 +32,14 @@ _FOR_SCENES = {"split": "only scenes have captions of their own"}
 @click.argument("path", type=PATH, required=False)
 @click.option("--scenes", is_flag=True, help="Scenes: read the images, and compare them with their captions.")
 @click.option("--standard", is_flag=True, help="Other images: FID, IS and CLIP score (extra eval, downloads networks).")
-@click.option("--num", type=click.IntRange(1, MAX_ROWS),
+@click.option("--num", type=click.IntRange(1, MAX_ROWS), metavar="N",
               help=f"Images to draw.  [default: {DEFAULT_NUM}, or one of each prompt of a file]")  # fmt: skip
-@click.option("--split", type=click.Choice(SPLITS), default=SPLITS[0], show_default=True, help="Captions of --scenes.")
-@click.option("--prompts", "prompt_file", type=PATH, help="Prompts: one per line, or JSON.")
-@click.option("--reference", type=PATH, help="Folder of real images, for --standard.")
-@click.option("--save-images", type=PATH, help="Folder for the drawn images and their prompts.")
-@click.option("--out", type=PATH, default="eval.json", show_default=True, help="Figures to write (.json).")
+@click.option("--split", type=click.Choice(SPLITS), default=SPLITS[0], show_default=True, metavar="NAME",
+              help="Captions of --scenes: validation, train or held_out.")  # fmt: skip
+@click.option("--prompts", "prompt_file", type=PATH, metavar="FILE", help="Prompts: one per line, or JSON.")
+@click.option("--reference", type=PATH, metavar="DIR", help="Folder of real images, for --standard.")
+@click.option("--save-images", type=PATH, metavar="DIR", help="Folder for the drawn images and their prompts.")
+@click.option("--out", type=PATH, default="eval.json", show_default=True, metavar="FILE", help="Figures to write (.json).")
 @common("model", "method", "draft", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def evaluate(**options: Any) -> None:
   """Measure the images in a folder PATH, or those that the bundle in PATH draws.

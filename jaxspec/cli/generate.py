@@ -19,21 +19,21 @@ LINKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
 _OF_CLOUD = ("token_file", "ca", "cert", "key", "journal", "insecure", "route", "give_up")
 _GROUPS = (
-  Group("What to draw, how, and into which files", (
-    Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
-    Line(("classes", "texts", "max_tokens"), "Classes, texts to continue (both repeat); tokens [64]."),
-    Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
-    Line(("compare", "repeats", "wire", "network"), "Plainly too, N times [3]; messages here, on 5g, 4g or wifi."),
-    Line(("out", "heatmap", "json_file", "show", "raw"), "Images [images.png]; maps; figures; show here; no captions."),
-    Line(("save_acceptance", "save_features"), "Accepted drafts of each round; T5 features of the prompts."),
+  Group("Prompts, decoding and output", (
+    Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images per prompt [1]."),
+    Line(("classes", "texts", "max_tokens"), "Classes; texts to continue (both repeat); tokens [64]."),
+    Line(("method", "draft", "seed", "batch"), "Method; draft network; random seed [0]; batch size [16]."),
+    Line(("compare", "repeats", "wire", "network"), "Time plain too, N runs [3]; count bytes; 5g, 4g or wifi."),
+    Line(("out", "heatmap", "json_file", "show", "raw"), "Images [images.png]; maps; figures; show; no captions."),
+    Line(("save_acceptance", "save_features"), "Accepted drafts per round; T5 features of the prompts."),
   )),
   Group("Networks", (
-    Line(("model", "draft_model", "no_cache"), "Bundle or network; a draft besides; keep no programs."),
-    Line(("tokenizer", "text_encoder"), "What a converted network of images needs besides."),
-    Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
-    Line(("cloud", "token_file", "ca"), "A server with the target; a secret; trusted certificates."),
-    Line(("journal", "give_up"), "Resume after a kill; seconds to retry [60]."),
-    Line(("cert", "key", "insecure", "route"), "Client certificate; without TLS; by a proxy."),
+    Line(("model", "draft_model", "no_cache"), "Bundle or network; extra draft network; no compile cache."),
+    Line(("tokenizer", "text_encoder"), "Image tokenizer and T5 of a converted network."),
+    Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; matmul precision; data=2,model=4."),
+    Line(("cloud", "token_file", "ca"), "Server with the target; its token; trusted CA."),
+    Line(("journal", "give_up"), "Resume after a stop; seconds of retries [60]."),
+    Line(("cert", "key", "insecure", "route"), "Client certificate; without TLS; header for proxies."),
   )),
 )  # fmt: skip
 
@@ -70,7 +70,7 @@ _GROUPS = (
 def generate(**options: Any) -> None:
   """\b
   Draw PROMPTS, classes or texts, and report how they were decoded.
-  jaxspec generate "a red heart" "a green heart" --method gsd --compare --heatmap map.png
+  jaxspec generate "a red heart" --method gsd --compare --heatmap map.png
   """
   from jaxspec.cli import prompts
   from jaxspec.run.decode_options import DecodeOptions

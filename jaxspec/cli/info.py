@@ -18,8 +18,8 @@ from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
 from jaxspec.cli.networks import sources_of
-from jaxspec.cli.options import PATH, common
-from jaxspec.core.command_line import UserError
+from jaxspec.cli.options import common
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.error_lines import one_line
 from jaxspec.io.shipped import BUNDLES, named, shipped
 from jaxspec.io.stored_files import check_readable
@@ -197,7 +197,17 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
   return {f"{name}.{inner}".rstrip("."): value for name, part in nested.items() for inner, value in part.items()}
 
 
+def _rounded(value: Any) -> Any:
+  """The value with floats of six digits."""
+  if isinstance(value, dict):
+    return {name: _rounded(inner) for name, inner in value.items()}
+  if isinstance(value, list):
+    return [_rounded(inner) for inner in value]
+  return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def _shown(value: Any, limit: int | None) -> str:
+  value = value if limit is None else _rounded(value)
   if isinstance(value, dict) and not any(isinstance(v, dict | list) for v in value.values()):
     return _fields(value)
   text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False).replace('"', "")

@@ -39,25 +39,36 @@ def methods(name: str | None, as_json: bool) -> None:
 
 def _print_all(console: Console, found: list[dict[str, Any]]) -> None:
   table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-  for title in ("method", "what it is", "output", "drafts from", "tokens"):
-    table.add_column(title, no_wrap=title != "what it is", overflow="fold")
-  words = {True: "exact", False: "not exact", "option": "with --exact"}
-  for method in found:
-    output = Text(words[method["exact"]], style="green" if method["exact"] is True else "")
+  for title in ("method", "description", "exact", "drafts from"):
+    table.add_column(title, no_wrap=title != "description", overflow="fold")
+  words = {True: "yes", False: "no", "option": "option"}
+  sections = list(dict.fromkeys(map(_tokens, found)))
+  shown = set()
+  for method in sorted(found, key=lambda method: sections.index(_tokens(method))):
+    if (tokens := _tokens(method)) not in shown:
+      table.add_row(Text("\n" * bool(shown) + f"{tokens}:", style="dim"))
+      shown.add(tokens)
+    exact = Text(words[method["exact"]], style="green" if method["exact"] is True else "")
     drafts = method["drafts_by"].removeprefix("a network of the family ").removeprefix("a ").removeprefix("the ")
-    drafts = drafts.partition(" or ")[0]  # all are in the description of one method
-    tokens = "all" if len(method["tokens"]) > 1 else method["tokens"][0]
-    row = (method["title"], output, drafts.removesuffix(" itself"), tokens)
-    table.add_row(Text(method["name"], style="bold"), *row)
+    drafts = drafts.partition(" or ")[0].removesuffix(" itself")  # `jaxspec methods NAME` lists all of them
+    table.add_row(Text(method["name"], style="bold"), method["title"], exact, drafts)
   console.print(table)
   console.print()
-  console.print("jaxspec methods NAME explains one of them with its options.", style="dim", soft_wrap=True)
+  console.print("jaxspec methods NAME explains a method and its options.", style="dim", soft_wrap=True)
+
+
+def _tokens(method: dict[str, Any]) -> str:
+  """The kinds of tokens that a method draws."""
+  from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE, KINDS
+
+  nouns = [f"{kind} tokens" if kind in (DISCRETE, CONTINUOUS) else kind for kind in method["tokens"]]
+  return "any tokens" if len(nouns) == len(KINDS) else " or ".join(nouns)
 
 
 def _print_method(console: Console, method: dict[str, Any]) -> None:
   words = {True: "exact", False: "not exact", "option": "exact with --exact"}[method["exact"]]
   console.print(Text.assemble((method["name"], "bold"), f"  {method['title']}"))
-  console.print(f"{words}; drafts from {method['drafts_by']}; tokens are {' or '.join(method['tokens'])}", style="dim")
+  console.print(f"{words}; drafts from {method['drafts_by']}; draws {_tokens(method)}", style="dim")
   if method["source"]:
     console.print(Text(method["source"], style="dim"))
   for paragraph in _paragraphs(method["about"]):

@@ -38,11 +38,11 @@ _GROUPS = (
 @click.option("--list", "show_list", is_flag=True, help="List models and devices.")
 @common("method")
 def plan(**options: Any) -> None:
-  """Compute without the hardware whether a decode fits, the largest batch, and an upper bound of the speed.
+  """Estimate whether a decode fits a device and its highest speed, without the device.
 
   \b
-  jaxspec plan --model anole-7b --batch 16 --method gsd --mesh data=1,model=8 --device v5e:2x4
-  jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 8 --batch 32
+  jaxspec plan --model anole-7b --method gsd --mesh data=1,model=8 --device v5e:2x4
+  jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 32
   """
   import jax
   from rich.console import Console

@@ -8,8 +8,8 @@ import click
 
 from jaxspec.cli.cloud_options import read_file
 from jaxspec.cli.errors import imported, interruptible
-from jaxspec.cli.options import PATH, common, unread, warn
-from jaxspec.core.command_line import UserError
+from jaxspec.cli.options import common, unread, warn
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.serving.wire.address import Address, parse_address
 
 _COUNT = click.IntRange(1, (1 << 31) - 1)
@@ -31,29 +31,30 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--quota", metavar="NAME=VALUE,...", help="Of the new token: streams=N, calls_per_s=X, fed_per_s=X (tokens).")
 @click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
               help="A method that edges may use, with its options; may be repeated.  [default: sqs and ar]")  # fmt: skip
-@click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Streams with a cache.")
-@click.option("--max-rows", type=_COUNT, default=32, show_default=True, metavar="M", help="Rows of a step.")
-@click.option("--max-len", type=_COUNT, metavar="N", help="Largest number of tokens of a row.  [default: the network's]")
-@click.option("--max-prompt", type=_COUNT, metavar="N", help="Largest number of tokens of a prompt.")
-@click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Inputs of a pass.")
+@click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Most streams with a cache.")
+@click.option("--max-rows", type=_COUNT, default=32, show_default=True, metavar="M", help="Most rows of a step.")
+@click.option("--max-len", type=_COUNT, metavar="N", help="Most tokens of a row.  [default: what the network is made for]")
+@click.option("--max-prompt", type=_COUNT, metavar="N", help="Most tokens of a prompt.")
+@click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Tokens of a row in a forward pass.")
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
               help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
 @click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
               help="Largest wait of a call for others to share its step, in milliseconds.")  # fmt: skip
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T",
-              help="Seconds without a call until a stream is evicted from the cache.")  # fmt: skip
-@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Until it is closed.")
+              help="Seconds without a call until the cache of a stream is evicted.")  # fmt: skip
+@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T",
+              help="Seconds without a call until a stream is closed.")  # fmt: skip
 @click.option("--max-decode-ms", type=_SECONDS, default=100.0, show_default=True, metavar="T",
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Address of the metrics (HTTP, Prometheus).")
 @click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @common("model", "tokenizer", "text_encoder", "dtype", "matmul_precision", "no_cache")
 def serve(**options: Any) -> int:
-  """Verify for edges with the target of CHECKPOINT, networks by folder or shipped name, until SIGTERM.
+  """Serve the target of CHECKPOINT, a folder or a shipped name, to edge devices until SIGTERM.
 
   \b
   jaxspec serve wordnet --profile sqs:coding=lazy,max_drafts=7 --profile ar
-  jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8,calls_per_s=50
+  jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8
   """
   try:
     Listen = imported("jaxspec.serving.server.server").Listen

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import imported, interruptible
-from jaxspec.cli.options import NETWORKS, PATH, common
-from jaxspec.core.command_line import Interrupted, UserError
+from jaxspec.cli.options import NETWORKS, common
+from jaxspec.core.command_line import PATH, Interrupted, UserError
 
 
 @click.command(no_args_is_help=False)
@@ -18,8 +18,8 @@ from jaxspec.core.command_line import Interrupted, UserError
 @click.option(
   "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
 )
-@click.option("--out", type=PATH, metavar="FOLDER", help="Folder for finished races.")
-@click.option("--host-name", "names", multiple=True, metavar="NAME", help="An allowed host name of requests; repeatable.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder that finished races may be written to.")
+@click.option("--host-name", "names", multiple=True, metavar="NAME", help="An allowed host name of the page; repeatable.")
 @common(*NETWORKS, "dtype", "matmul_precision", "no_cache")
 def studio(**options: Any) -> None:
   """Show decoding on a web page of this machine, with the networks of BUNDLE, a folder or a shipped name.
@@ -42,9 +42,9 @@ def studio(**options: Any) -> None:
     raise UserError(f"Must have a folder for --out, we instead got {out}")
   listen = Listen(options["listen"], insecure=True)
   sock = listen.bind()
-  sock.listen()  # the port stays reserved while networks are loaded
+  sock.listen()  # reserves the port while networks are loaded
   if not listen.where.on_this_machine():
-    line = "whoever reaches this address can decode here, without a password and without TLS"
+    line = "clients that reach this address can decode here, without a password and without TLS"
     click.echo(click.style("Warning:", fg="yellow") + f" {line}", err=True)
   app = _app(options, networks, listen.host)
   host, port = sock.getsockname()[:2]
@@ -53,7 +53,7 @@ def studio(**options: Any) -> None:
 
   class Server(uvicorn.Server):
     def handle_exit(self, *signal_and_frame) -> None:
-      logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # interrupted races are not errors
+      logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # an interrupted comparison is no error
       super().handle_exit(*signal_and_frame)
 
   try:

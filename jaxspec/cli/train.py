@@ -30,7 +30,7 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
   """Train a network from a config file.
 
   \b
-  jaxspec train --config experiments/train/scene_target.py --set loop.num_steps=500
+  jaxspec train --config experiments/train/eagle.py --set loop.num_steps=500
   """
   from jaxspec.core.overrides import override
 

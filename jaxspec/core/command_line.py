@@ -55,15 +55,17 @@ class Group(OneLineErrors, click.Group):
 
 
 def script(doc: str | None, **settings: Any) -> Callable[[Callable], OneLineErrors]:
-  """The command of a module: ``@script(__doc__)``; its help is the module's docstring, verbatim."""
-  text = "\b\n" + (doc or "").strip().replace("\n\n", "\n\n\b\n")
+  """The command of a module: ``@script(__doc__)``; its help is the module's docstring, lists and code line by line."""
+  blocks = (doc or "").strip().replace("::\n", ":\n").replace("`", "").split("\n\n")
+  text = "\n\n".join(f"\b\n{block}" if block.startswith((" ", "* ", "1. ")) else block for block in blocks)
   context = {"max_content_width": 110, "show_default": True}
   return click.command(cls=OneLineErrors, help=text, context_settings=context, **settings)
 
 
 set_option = click.option(
-  "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Another value of a field, such as loop.num_steps=500."
-)
+  "--set", "assignments", multiple=True, metavar="NAME=VALUE",
+  help="Value of a config field; dots lead to nested fields. May be repeated.",
+)  # fmt: skip
 
 
 def exit_with(call: Callable[[], Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -33,7 +33,7 @@ class _OfFunction(Drafter):
   draft_fn: Callable[..., Draft]
   window: int
   calls_per_round: int
-  has_cache: ClassVar[bool] = False
+  has_cache = False
 
   def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
     return self.draft_fn(params, keys, cursor, state), state, ()
@@ -139,8 +139,8 @@ class _WithDraft(Drafter):
   def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
     return self.draft_fn(params, keys, state, cursor)
 
-  def commit(self, *args: Any) -> PyTree:
-    return self.inner.commit(*args)
+  def commit(self, *args: Any, **kwargs: Any) -> PyTree:
+    return self.inner.commit(*args, **kwargs)
 
   def report(self, state: PyTree) -> PyTree:
     return self.inner.report(state)

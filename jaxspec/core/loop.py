@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -344,8 +344,19 @@ def sweep(
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop", "target_prefix"))
-def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop, target_prefix) -> DecodeResult:
-  kwargs = dict(drafter=drafter, verifier=verifier)
+def _run(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  end_token: Array,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  loop: Loop,
+  target_prefix: int,
+) -> DecodeResult:
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier)
   state = start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
   if verifier.in_step:
     return result(sweep(params, state, max_len=max_len, target_prefix=target_prefix, **kwargs).draft_side, drafter)
@@ -411,7 +422,7 @@ def speculate(
   max_len, key = check_length(max_len), rng.row_keys(key, condition.batch_size)
   prefix_rounds(target_prefix, max_len)
   end, loop = end_array(end_token), _loop_of(loop, drafter, verifier, end_token)
-  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
   if loop == "host":
     for state in _states(params, key, condition, end, **kwargs):
       last = state
@@ -477,9 +488,19 @@ _round_at = jax.jit(
 )
 
 
-def _states(params, key, condition, end_token, *, drafter, verifier, max_len, target_prefix) -> Iterator[DecodeState]:
+def _states(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  end_token: Array,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  target_prefix: int,
+) -> Iterator[DecodeState]:
   """The state after the prefill and after every round, with one call per round."""
-  kwargs = dict(drafter=drafter, verifier=verifier)
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier)
   state = _start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
   yield state
   in_step = verifier.in_step

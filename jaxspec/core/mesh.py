@@ -50,7 +50,7 @@ class MeshSizes(NamedTuple):
   model: int = 1
 
   @property
-  def count(self) -> int:
+  def num_devices(self) -> int:
     """Devices."""
     return self.data * self.model
 
@@ -100,13 +100,13 @@ def make_mesh(mesh: str | Mesh) -> Mesh:
       raise ValueError(f"Must have a mesh with the automatic axes {' and '.join(AXES)}, we instead got {mesh}")
     return mesh
   sizes, devices = parse(mesh), jax.devices()
-  if len(devices) < sizes.count:
-    raise ValueError(f"Must have {sizes.count} devices for the mesh {mesh}, we instead got {len(devices)}")
-  return over(sizes, devices[: sizes.count])
+  if len(devices) < sizes.num_devices:
+    raise ValueError(f"Must have {sizes.num_devices} devices for the mesh {mesh}, we instead got {len(devices)}")
+  return over(sizes, devices[: sizes.num_devices])
 
 
 def over(sizes: MeshSizes, devices: Sequence[Any]) -> Mesh:
-  """The mesh of ``sizes.count`` devices."""
+  """The mesh of ``sizes.num_devices`` devices."""
   return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
@@ -188,7 +188,7 @@ def param_specs(params: PyTree, model: int, *, tied: bool = False, vocab: bool =
     params: parameters or their shapes, as nested dicts by the names of modules, or a tree that contains them.
   """
 
-  def spec(path: tuple, leaf: Any) -> PartitionSpec:
+  def spec(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
     name = ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
     axis = divided_axis(name, leaf.shape, model, tied=tied, vocab=vocab)
     return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, MODEL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, PyTree
 
@@ -12,8 +11,8 @@ from jaxspec.core.types import Cursor, Draft, Drafter, Key, PyTree
 class NoDrafter(Drafter):
   """Drafts nothing."""
 
-  window: ClassVar[int] = 0
-  calls_per_round: ClassVar[int] = 0
+  window = 0
+  calls_per_round = 0
 
   def draft(self, params: PyTree, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
     return Draft.empty(cursor.last), (), ()

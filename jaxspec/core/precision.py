@@ -57,14 +57,14 @@ def in_32_bits(fn: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
 def narrow(tree: Any) -> Any:
   """Casts 64-bit arrays of a pytree to 32 bits; call it outside of `precision_context`, or JAX warns."""
 
-  def cast(leaf):
+  def cast(leaf: Any) -> Any:
     dtype = _NARROW.get(leaf.dtype.name) if isinstance(leaf, jax.Array) else None
     return leaf if dtype is None else leaf.astype(dtype)
 
   return jax.tree.map(cast, tree)
 
 
-def halves_products(dtype) -> bool:
+def halves_products(dtype: Any) -> bool:
   """Whether float32 products use bfloat16 inputs here."""
   halving = ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
   return platform() == "cpu" and dtype == jnp.float32 and jax_setting("jax_default_matmul_precision") in halving
@@ -88,11 +88,13 @@ def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) 
   return jax.lax.dot_general(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), dims, preferred_element_type=jnp.float32)
 
 
-def _dot_fwd(x: Array, y: Array, contract: tuple[int, int], num_batch: int):
+def _dot_fwd(
+  x: Array, y: Array, contract: tuple[int, int], num_batch: int
+) -> tuple[Array, tuple[Array, Array]]:
   return dot_bf16(x, y, contract, num_batch), (x, y)
 
 
-def _dot_bwd(contract: tuple[int, int], num_batch: int, residuals, grad: Array):
+def _dot_bwd(contract: tuple[int, int], num_batch: int, residuals: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
   def of(axis: int, other: Array, other_contract: int, grad_contract: int, like: Array) -> Array:
     free = 2 * num_batch + 1 - other_contract  # the other of the two axes that follow the batch
     product: Array = dot_bf16(grad, other, (grad_contract, free), num_batch)  # [*batch, free, contracted]

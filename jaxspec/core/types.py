@@ -18,7 +18,7 @@ loop, or on two machines. On two machines, each side keeps its own `Cursor` and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
 import jax.numpy as jnp
@@ -380,8 +380,8 @@ class Drafter:
 
   window: int
   calls_per_round: int
-  may_accept_locally: ClassVar[bool] = False
-  has_cache: ClassVar[bool] = True
+  may_accept_locally: bool = False
+  has_cache: bool = True
 
   def init(
     self, params: Params, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
@@ -438,7 +438,7 @@ class Verifier:
       the same number of tokens in all rows.
   """
 
-  in_step: ClassVar[bool] = False
+  in_step: bool = False
 
   def init(self, params: Params, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, PyTree]:
     """Runs the prefill and draws token 0. No draft precedes it, so this `Verdict` accepts nothing.

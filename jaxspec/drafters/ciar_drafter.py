@@ -22,7 +22,7 @@ same keys. The method is lossy: locally accepted tokens follow the edge's distri
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -174,7 +174,7 @@ class CiarDrafter(Drafter):
   def calls_per_round(self) -> int:
     return self.block
 
-  may_accept_locally: ClassVar[bool] = True
+  may_accept_locally = True
 
   def init(
     self, params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict

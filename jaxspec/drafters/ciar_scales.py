@@ -18,7 +18,7 @@ The paper does not define U of a scale, the window or the rule; they are choices
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -86,7 +86,7 @@ class CiarScaleDrafter(Drafter):
   length: int | None = None
   max_len: int = 0
 
-  may_accept_locally: ClassVar[bool] = True
+  may_accept_locally = True
 
   def __post_init__(self):
     if self.most_drafts < 0:

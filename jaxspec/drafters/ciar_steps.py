@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,9 +107,8 @@ class CiarStepDrafter(Drafter):
   def calls_per_round(self) -> int:
     return self.max_run
 
-  may_accept_locally: ClassVar[bool] = True
-
-  has_cache: ClassVar[bool] = False
+  may_accept_locally = True
+  has_cache = False
 
   def take(self, params: GatedParams, state: CiarStepsState, newest: Array, length: Array) -> tuple[Array, Array]:
     """The edge's step from the states ``newest [B, C]`` of rows with ``length [B]`` tokens, and its U ``[B]``."""

@@ -12,7 +12,7 @@ new distribution and agrees with the old draft as often as possible, so that few
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -73,7 +73,7 @@ class JacobiDrafter(Drafter):
   def keeps_logits(self):
     return self.initial.source != "uniform" and self.initial.draw != "repeat"
 
-  calls_per_round: ClassVar[int] = 0
+  calls_per_round = 0
 
   def init(self, params: PyTree, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[JacobiState, None]:
     rows = condition.batch_size

@@ -110,7 +110,7 @@ class PathRatio:
     draw = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 0), p.mean.shape[1:]))
     uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1)))
 
-    def round_(state):
+    def round_(state: tuple[Array, ...]) -> tuple[Array, ...]:
       x, finished, used, number = state
       round_keys = rng.stream_keys(keys, rng.Stream.RESIDUAL, number)
       proposal = p.mean + jnp.exp(p.log_std) * draw(round_keys)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution, count_of, dense, take_position
-from jaxspec.core.types import Array, Draft, Key, Verdict
+from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.rules.chain_rule import commit_leading
 from jaxspec.sampling.logit_processing import probabilities
 from jaxspec.sampling.residual import at
 
 
-def lossless_sparse(tables: tuple, keys: Key, draft: Draft, target: Array) -> Verdict:
+def lossless_sparse(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   """Accepts each draft with probability min(1, p / qhat); draws from the residual after a rejection.
 
   Args:

@@ -129,7 +129,7 @@ class _Hosts:
     if scope["type"] != "http" or name in self.names or _is_ip(name):
       return await self.app(scope, receive, send)
     is_name = re.fullmatch(r"[\w.-]{1,253}", name, re.ASCII)
-    how = f"if it is a name of this machine, start the studio with --host-name {name}" if is_name else "ask by its address"
+    how = f"if it is a name of this machine, start the studio with --host-name {name}" if is_name else "use its IP address"
     known = ", ".join(dict.fromkeys(self.names))
     line = f"Must have a Host header with an IP address or one of {known}, we instead got {given[:80]!r}: {how}\n"
     await PlainTextResponse(line, 400)(scope, receive, send)

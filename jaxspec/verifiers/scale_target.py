@@ -14,7 +14,7 @@ few positions.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ class ScaleVerifier(Verifier):
   bonus: bool = True
   length: int | None = None
 
-  in_step: ClassVar[bool] = True
+  in_step = True
 
   @property
   def sizes(self) -> tuple[int, ...]:

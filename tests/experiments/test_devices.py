@@ -41,7 +41,7 @@ def test_what_is_trained_is_passed_over_unless_it_was_trained_otherwise(bundle):
   assert devices.is_trained(placed("inter-1", Path("elsewhere"), "loop.num_steps=5"), found)  # the same run
   assert not devices.is_trained(placed("inter-1", bundle, "loop.num_steps=6"), found)
   assert devices.left([other], found) == "1 to train, about 0:30:00 for 1 of them"
-  assert "nobody has timed eagle yet" in devices.left([other, placed("eagle", bundle)], found)
+  assert "no timings of eagle yet" in devices.left([other, placed("eagle", bundle)], found)
 
 
 def test_commands_have_what_differs_from_their_config(bundle):

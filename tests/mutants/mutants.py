@@ -55,7 +55,7 @@ BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[Tr
 NO_BONUS = ("tests/contract/test_contract.py::test_a_verifier_may_add_nothing[speculative]",)
 PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagle-chain]",)
 FEATURES = (
-  "tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[pauses-False]",
+  "tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",
 )
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 

@@ -12,7 +12,7 @@ from tests.planning.test_sizes import CONFIGS, LLAMAGEN, MAR
 
 
 def test_parse():
-  assert parse("data=2,model=4") == MeshSizes(2, 4) and parse("data=3").count == 3
+  assert parse("data=2,model=4") == MeshSizes(2, 4) and parse("data=3").num_devices == 3
   assert str(MeshSizes(2, 4)) == "data=2,model=4" and MeshSizes(2, 4).rows(6) == 3
   for text in ("", "data", "data=0", "data=x", "rows=2", "data=2,data=2", "data=-1"):
     with pytest.raises(ValueError, match=re.escape(repr(text))):

@@ -49,13 +49,15 @@ def bundle(tmp_path_factory):
 
 def test_what_a_pipeline_draws_with(bundle):
   pipe = jaxspec.load_pipeline(bundle)
-  assert pipe.methods() == ["ar", "step-speculative", "step-ciar"] and pipe.default_method == "step-speculative"
+  assert {"ar", "step-speculative", "step-ciar"} <= set(pipe.methods()) and "sjd" not in pipe.methods()
+  assert pipe.default_method == "step-speculative"
   assert pipe.method("step-speculative").draft == "small"
   assert pipe.method("step-speculative", draft="frozen").draft == "frozen"
   assert pipe.decoder(methods.StepSpeculative(draft="frozen")).drafting is None
   alone = jaxspec.load_pipeline(bundle / "target", tokenizer=bundle / "tokenizer")
   assert alone.sampling() == DenoisingSampling(250, 1.5) and alone.default_method == "ar"
-  assert alone.methods() == ["ar", "step-speculative"] and alone.method("step-speculative").draft == "frozen"
+  assert {"ar", "step-speculative"} <= set(alone.methods()) and "step-ciar" not in alone.methods()
+  assert alone.method("step-speculative").draft == "frozen"
   assert alone.decoder("step-speculative").context.space.num_tokens == 250
   # Five steps in a pass of two rows, both halves of guidance, in float32; each with noise and variance.
   assert alone.decoder("step-speculative").decode_bytes(2, None) == 4 * 3 * 2 * 2 * 5 * 256

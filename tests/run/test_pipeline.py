@@ -266,7 +266,8 @@ def test_vectors(kind, request):
 def test_settings_of_vectors(masked, causal):
   pipe = load_pipeline(causal)
   assert pipe.sampling() == ContinuousSampling(5) and pipe.method() == Cspd(draft="small", gamma=2)
-  assert pipe.methods() == ["ar", "cspd", "parallel"] and pipe.matmul_precision == "float32"
+  assert {"ar", "cspd", "parallel"} <= set(pipe.methods()) and not {"sjd", "scale-ciar"} & set(pipe.methods())
+  assert pipe.matmul_precision == "float32"
   with pytest.raises(ValueError, match="a method that draws continuous tokens, we instead got sjd"):
     pipe.method("sjd")
   with pytest.raises(ValueError, match="gamma below the 4 tokens"):
