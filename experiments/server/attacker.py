@@ -323,7 +323,7 @@ class Attacker:
     return bytes(changed)
 
   def _resealed(self, frame: bytes) -> bytes:
-    """A damaged frame, mostly with the checksum of what it is now."""
+    """A damaged frame, mostly with a recomputed checksum."""
     body = self._damaged(frame[:-4])
     return body + (zlib.crc32(body) if self._random.random() < 0.9 else self._random.getrandbits(32)).to_bytes(4)
 

@@ -1,7 +1,7 @@
 """What is left of calls that their devices gave up: memory of the server over many calls, some of which are cut short.
 
-Devices without a network play a recorded decode. At some attempts their deadline is shorter than the call takes; they ask
-again, and every reply must be the recorded one.
+Devices without a network play a recorded decode. At some attempts their deadline is shorter than the call; they retry, and
+every reply must equal the recorded one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CutCalls(Experiment):
   """``number`` calls by ``devices`` at once; a ``share`` has a short deadline, at first.
 
   Attributes:
-    hurry: lowest and highest short deadline, in times of what a call takes.
+    hurry: lowest and highest short deadline, in units of the time of a call.
   """
 
   case: Case
@@ -135,19 +135,19 @@ class Crowd:
     cloud = Hasty(connect(self._address), self, random.Random(1000 * self._table.seed + index))
     try:
       while self.calls < self._table.number:
-        # A budget would end the retries of an edge with so many failures.
+        # A budget would end the retries of an edge with this number of failures.
         played = play(self._trace, cloud, settings=RetrySettings(budget=Budget(cost=0.0)))
         with self._lock:
           self.decodes += 1
           self.differing += played.differing is not None
-    except Exception as error:  # told by `join`
+    except Exception as error:  # reported by `join`
       self._failures.append(error)
     cloud.cloud.hang_up()
 
 
 @dataclasses.dataclass
 class Hasty:
-  """A `Cloud` whose first attempts have too short a deadline now and then; who asks again has patience."""
+  """A `Cloud` with too short deadlines at some first attempts; retries have the usual one."""
 
   cloud: Cloud
   crowd: Crowd

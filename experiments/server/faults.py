@@ -1,9 +1,8 @@
 """Decodes of real networks under planted faults: every single one at every call, and random ones together.
 
 The wire, the server and the edge are in this process, and time is virtual: nothing sleeps. Requests and replies go through
-their bytes, the server's checks, its dispatcher and its engine, as behind a socket (`experiments.server.faulty`). A server
-that is killed loses its streams and its call table; the compiled programs stay. An edge that is killed goes on from its
-journal.
+their bytes, the server's checks, its dispatcher and its engine, as behind a socket (`experiments.server.faulty`). A killed
+server loses its streams and its call table, but not the compiled programs. A killed edge resumes from its journal.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def cells_of(entry: dict[str, Any]) -> list[str]:
 
 
 def words(name: str) -> str:
-  """A fault as it stands in the table."""
+  """A fault in the words of the table."""
   return name.lower().replace("_", " ")
 
 

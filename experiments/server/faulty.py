@@ -216,7 +216,7 @@ class FaultyCloud:
     return CloudError(Status.DEADLINE_EXCEEDED, "no reply in time")
 
   def _deliver_held(self) -> None:
-    """Late requests arrive; nobody waits for their answers."""
+    """Late requests arrive; their replies are not awaited."""
     self._held = [(left - 1, method, request) for left, method, request in self._held]
     arriving = [item for item in self._held if item[0] <= 0]
     self._held = [item for item in self._held if item[0] > 0]

@@ -1,7 +1,7 @@
 """What the link costs a round, by part: one decode in a compiled loop, over an engine in the process, and over a socket.
 
-Server and edge are threads of one process, with one device. Functions of both are timed, each without what is timed inside
-of it. What is left of a call is gRPC and sockets. What is left of the server's own time is its queue and its threads.
+Server and edge are threads of one process, with one device. Functions of both are timed, each without the timed functions
+inside of it. The rest of a call is gRPC and sockets. The rest of the server's own time is its queue and its threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A device that plays a trace: the calls of a finished decode once more, with its pauses, against any cloud. No JAX.
 
-Nothing is computed: frames are those of the trace, and a reply that is not the recorded one ends the decode, for what would
-be asked next is no longer true. A stream that a server lost is resumed as an edge would.
+Nothing is computed: frames are those of the trace, and a reply that differs from the recorded one ends the decode, because
+later calls would be wrong. A lost stream is resumed like by an edge.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server in a process of its own, to be killed and started again at the same port, and clouds that are disturbed."""
+"""A server in a separate process, to be killed and restarted at the same port, and clouds with faults."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def free_ports(number: int) -> list[int]:
-  """Ports of this machine that nobody uses."""
+  """Free ports of this machine."""
   with contextlib.ExitStack() as stack:
     sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
     return [each.getsockname()[1] for each in sockets]

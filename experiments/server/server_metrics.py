@@ -1,4 +1,4 @@
-"""What a server says about itself, over a stretch of time: its counters, read twice.
+"""A server's counters over an interval of time, read at its start and end.
 
 Histograms have few buckets, so a quantile is interpolated inside of one: it is known to the width of the bucket.
 """
@@ -48,7 +48,7 @@ class Counters(NamedTuple):
 
 
 def quantile(bounds: list[tuple[float, float]], share: float) -> float:
-  """Where a share of what was observed lies below.
+  """The value below which a share of the observations lies.
 
   Args:
     bounds: upper bounds of buckets in order, with how many observations are not above each.

@@ -1,4 +1,4 @@
-"""Traces of finished decodes: what an edge asked of a server, what it was answered, and how long it thought in between.
+"""Traces of finished decodes: calls of an edge, replies, and the pauses between them.
 
 A trace is a file of JSON. It holds all that a device needs to do the same decode again without a network and without JAX:
 how the stream was opened, every frame, the seconds before it, and the reply. A server of the same numerics answers the same
@@ -38,7 +38,7 @@ class Trace(NamedTuple):
     numerics: the server's.
     first: the frame of token 0.
     calls: in order; part 1 of a call follows its part 0.
-    resume: what the edge had before the newest call. What it had before an earlier one is the beginning of that.
+    resume: the edge's tokens before the newest call; those before an earlier call are a prefix of them.
     num_tokens: tokens of the row.
   """
 

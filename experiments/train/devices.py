@@ -127,7 +127,7 @@ def placed(training: Training, *, bundle: Path, samples: Path, assignments: Sequ
 
 
 def is_trained(training: Training, bundle: Bundle) -> bool:
-  """Whether a bundle has the network, trained as it is asked for; the target and its samples may lie elsewhere."""
+  """Whether a bundle has the network, trained with the requested settings; the target and its samples may be elsewhere."""
   if training.name not in bundle.drafts:
     return False
   found = checkpoints.read_config(bundle.path / bundle.drafts[training.name])["meta"].get("run")
@@ -156,7 +156,7 @@ def hours_of(script: str, bundle: Bundle) -> float | None:
 
 
 def left(missing: Sequence[Training], bundle: Bundle) -> str:
-  """How long the rest will take, as far as it is known."""
+  """The remaining time, if known."""
   hours = {script: hours_of(script, bundle) for script in {one.script for one in missing}}
   known = [hours[one.script] for one in missing if hours[one.script] is not None]
   words = f"{len(missing)} to train"

@@ -27,7 +27,7 @@ def _shown(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}"
   if isinstance(value, Mapping) and (arrays := list(filter(_is_array, jax.tree.leaves(value)))):
     return f"{{{len(arrays)} arrays, {_count(arrays):,} numbers}}"
-  if hasattr(value, "_fields") and all(callable(field) or field is None for field in value):
+  if hasattr(value, "_fields") and any(map(callable, value)) and all(map(_is_function, value)):
     return repr(value)  # a network of functions has its own repr
   is_dataclass = hasattr(value, "__dataclass_fields__") and hasattr(value, "__dict__")
   if is_dataclass or hasattr(value, "_fields"):
@@ -37,6 +37,11 @@ def _shown(value: Any) -> str:
     return value.__name__
   text = repr(value)
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _is_function(value: Any) -> bool:
+  """Whether a field of a network is a function, a tuple of them, or missing."""
+  return value is None or callable(value) or hasattr(value, "_fields")
 
 
 def _is_array(value: Any) -> bool:
