@@ -53,7 +53,7 @@ def largest_draft(codec: RoundCodec, max_len: int) -> tuple[Draft, Cursor]:
     proposal = distributions_of_records(records, limits.max_drafts, size)
   features = np.ones((1, max_len, codec.feature_width), np.float32) if codec.feature_width else ()
   payload = PendingTokens(host_array(np.zeros((1, max_len), np.int32)), host_array(np.zeros(1, np.int32)), features)
-  draft = Draft(host_array(tokens), proposal, host_array(np.full(1, number, np.int32)), payload=payload)
+  draft = Draft.chain(host_array(tokens), proposal, number, 0, payload=payload)
   return draft, _cursor(max(1, max_len - 1 - number))
 
 
