@@ -72,7 +72,7 @@ META = engine.Family("chameleon", tuple(meta for _, meta in _PAIRS), _IGNORED, _
 
 def convert_folder(
   source: Path, destination: Path, fields: dict[str, Any], *, dtype: str = "bfloat16", text: Path | None = None,
-  image: Path | None = None,
+  image: Path | None = None, on_write: engine.OnWrite = engine.silent,
 ) -> ChameleonConfig:  # fmt: skip
   """Writes the checkpoint folder of a network; returns its config.
 
@@ -81,6 +81,7 @@ def convert_folder(
     dtype: of the stored weights, one of `DTYPES`. The released ones are in bfloat16.
     text: the text tokenizer, instead of the one that belongs to the folder.
     image: ``vqgan.ckpt``, instead of the one that belongs to the folder.
+    on_write: as for `engine.convert_file`.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
@@ -103,10 +104,11 @@ def convert_folder(
       if tokenizer_json is not None:
         (folder / TOKENIZER_FILE).write_bytes(tokenizer_json)
       if "image" in found:
-        engine.convert_file(found["image"], folder / VQ_FOLDER, chameleon_vq.FAMILY)
+        engine.convert_file(found["image"], folder / VQ_FOLDER, chameleon_vq.FAMILY, on_write=on_write)
 
     meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(content.files), "licence": "unknown"}
-    engine.write(destination, config, leaves, meta=meta, dtype=jnp.dtype(dtype), write_more=write_more)
+    more = dict(meta=meta, dtype=jnp.dtype(dtype), write_more=write_more)
+    engine.write(destination, config, leaves, on_write=on_write, **more)
   except (ValueError, SafetensorError) as error:
     text_ = str(error)
     raise ValueError(text_ if str(source) in text_ else f"Cannot convert {source}: {text_}") from error
@@ -126,30 +128,26 @@ def read_size(text: str) -> dict[str, int]:
   return {"rows": height // _PIXELS, "columns": width // _PIXELS}
 
 
-@click.command(cls=command.OneLineCommand)
-@click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
-@click.argument("destination", metavar="DST", type=click.Path(path_type=Path))
+@command.converter(exports=False)
 @click.option("--layout", type=click.Choice(LAYOUTS), help="How images are written, where the folder does not tell.")
 @click.option("--image-size", metavar="SIZE", help="Pixels, 512 or WIDTHxHEIGHT.  [default: 512]")
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="text_tokenizer.json, instead of that of SRC.")
-@click.option("--image-tokenizer", type=click.Path(path_type=Path), help="vqgan.ckpt, instead of that of SRC.")
+@click.option("--tokenizer", type=command.PATH, help="text_tokenizer.json, instead of that of SRC.")
+@click.option("--image-tokenizer", type=command.PATH, help="vqgan.ckpt, instead of that of SRC.")
 @click.option("--dtype", type=click.Choice(DTYPES), default="bfloat16", show_default=True, help="Of the stored weights.")
-@click.option(
-  "--config", "config_file", type=click.Path(), help="JSON object with config fields that win over those of SRC."
-)
 def main(
   source: Path, destination: Path, layout: str | None, image_size: str | None, tokenizer: Path | None,
-  image_tokenizer: Path | None, dtype: str, config_file: str | None,
-) -> None:  # fmt: skip
+  image_tokenizer: Path | None, dtype: str, config_file: Path | None,
+) -> str:  # fmt: skip
   """Converts the Chameleon, Anole or Lumina-mGPT folder SRC to the checkpoint folder DST."""
   fields = command.read_fields(config_file)
   command.check_fields(HUB, fields)
   size = {} if image_size is None else read_size(image_size)
   fields |= size | ({} if layout is None else {"layout": layout})
-  with command.shown():
-    config = convert_folder(source, destination, fields, dtype=dtype, text=tokenizer, image=image_tokenizer)
-  click.echo(
-    f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads over {config.kv_heads}; "
+  with command.shown() as on_write:
+    parts = dict(text=tokenizer, image=image_tokenizer)
+    config = convert_folder(source, destination, fields, dtype=dtype, on_write=on_write, **parts)
+  return (
+    f"{config.num_layers} layers, width {config.dim}, {config.num_heads} heads over {config.kv_heads}; "
     f"images of {config.columns} x {config.rows} codes ({config.layout})"
   )
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
-
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig
 
@@ -44,35 +42,32 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> Chamele
 FAMILY = engine.Family("chameleon_vq", RULES, IGNORED, infer_config, exported=("state_dict",))
 
 
-def convert_folder(source: str, destination: str, family: engine.Family, fields: dict[str, Any]) -> ChameleonVQConfig:
+def convert_folder(
+  folder: Path, destination: Path, family: engine.Family, fields: dict[str, Any], *, on_write: engine.OnWrite = engine.silent
+) -> ChameleonVQConfig:
   """Writes the checkpoint folder of the tokenizer inside a hub folder; returns its config.
 
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
-  folder = Path(source)
   files = hugging_face.weight_files(folder)
   tensors = hugging_face.read_tensors(folder, files)
   inside = {name.removeprefix(_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(_PREFIX)}
   try:
     config, leaves = engine.match(inside, family, fields)
   except ValueError as error:
-    raise ValueError(f"Cannot convert {source}: {error}") from error
+    raise ValueError(f"Cannot convert {folder}: {error}") from error
   meta = {"source": folder.resolve().name, "source_sha256": hugging_face.digest(files), "licence": "unknown"}
-  engine.write(destination, config, leaves, meta=meta)
+  engine.write(destination, config, leaves, meta=meta, on_write=on_write)
   return config
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
-def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
+@command.converter()
+def main(**options: Any) -> str:
   """Converts the Chameleon image tokenizer in SRC to the checkpoint folder DST."""
-  convert = convert_folder if Path(source).is_dir() else engine.convert_file
-  config = command.run(source, destination, FAMILY, config_file=config_file, export=export, convert=convert)
-  click.echo(
-    f"Wrote {destination}: {config.factor} x {config.factor} pixels per token, "
-    f"{config.codebook_size} codes of width {config.codebook_dim}"
-  )
+  convert = convert_folder if options["source"].is_dir() else engine.convert_file
+  config = command.run(FAMILY, convert=convert, **options)
+  return f"{config.factor} x {config.factor} pixels per token, {config.codebook_size} codes of width {config.codebook_dim}"
 
 
 if __name__ == "__main__":

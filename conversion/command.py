@@ -1,73 +1,79 @@
-"""The command line of the converters: arguments that all take, and errors of one line."""
+"""The command line of the converters: arguments that all take, and progress on stderr."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import jax
-from safetensors import SafetensorError
 
-from jaxspec.core.error_lines import show_trace
+from jaxspec.core.command_line import PATH, OneLineErrors
 from jaxspec.models import registry
 from jaxspec.render.working import Working
 
 from . import engine
 
+_PLACES = ("source", "destination")
 
-class ConversionError(click.ClickException):
-  """A user error. It is reported as one line, also if the command is part of a larger one."""
+averaged_option = click.option(
+  "--ema/--no-ema", default=None, help="Averaged or raw weights of a training file.  [default: averaged where there are any]"
+)
 
-  exit_code = 2
+
+def converter(*, exports: bool = True) -> Callable[[Callable[..., str]], click.Command]:
+  """The command of a converter: ``SRC DST``, ``--config``, ``--export`` if it ``exports``, and the options of its function.
+
+  The function receives all of them as keywords and returns what it wrote, in words.
+  """
+  options = [
+    *(click.argument(name, metavar=metavar, type=PATH) for name, metavar in zip(_PLACES, ("SRC", "DST"))),
+    click.option("--config", "config_file", type=PATH, metavar="FILE",
+                 help="JSON object of config fields that SRC lacks, or that replace those of SRC."),
+    click.option("--export", is_flag=True, help="The other direction: SRC is a checkpoint folder, DST what is written."),
+  ][: None if exports else -1]  # fmt: skip
+
+  def decorate(function: Callable[..., str]) -> click.Command:
+    @functools.wraps(function)
+    def call(**options: Any) -> None:
+      jax.config.update("jax_platforms", "cpu")  # weights are turned on the host: an accelerator is neither needed nor taken
+      if options.get("export"):
+        _check_alone(click.get_current_context())
+      click.echo(f"Wrote {options['destination']}: {function(**options)}")
+
+    whole = functools.reduce(lambda decorated, option: option(decorated), reversed(options), call)
+    return click.command(cls=OneLineErrors)(whole)
+
+  return decorate
 
 
-class OneLineCommand(click.Command):
-  """A command whose every user error is one line on stderr and exit status 2."""
-
-  def invoke(self, ctx: click.Context) -> Any:
-    jax.config.update("jax_platforms", "cpu")  # weights are turned on the host: an accelerator is neither needed nor taken
-    try:
-      return super().invoke(ctx)
-    except (ValueError, OSError, MemoryError, SafetensorError) as error:
-      raise ConversionError(" ".join(str(error).split()) or type(error).__name__) from error
-
-  def main(self, *args, standalone_mode: bool = True, **kwargs):
-    try:
-      result = super().main(*args, standalone_mode=False, **kwargs)
-    except click.exceptions.Abort:
-      message = "Aborted"
-    except click.ClickException as error:
-      show_trace()
-      message = error.format_message()
-    else:
-      if standalone_mode:
-        sys.exit(result if isinstance(result, int) else 0)
-      return result
-    click.echo("Error: " + " ".join(message.split()), err=True)
-    sys.exit(2)
+def _check_alone(context: click.Context) -> None:
+  """Raises a ValueError for options that ``--export`` does not read."""
+  names = [param.name for param in context.command.params if param.name not in (*_PLACES, "export")]
+  if any(context.get_parameter_source(name or "") is click.core.ParameterSource.COMMANDLINE for name in names):
+    flags = [param.opts[0] for param in context.command.params if param.name in names]
+    wrong = f"no {flags[0]}" if len(flags) == 1 else f"neither {' nor '.join(flags)}"
+    raise ValueError(f"Must have {wrong} with --export")
 
 
 @contextlib.contextmanager
-def shown() -> Iterator[None]:
-  """Conversions inside of the context show how far they are, on stderr."""
+def shown() -> Iterator[engine.OnWrite]:
+  """Gives the callback of a conversion, which shows on stderr how many tensors are written."""
   with Working("reading weights") as working:
 
-    def tell(done: int, total: int) -> None:
+    def on_write(done: int, total: int) -> None:
       if not done:
         working("writing weights")
       working.step(done, total, "tensor")
 
-    with engine.watched(tell):
-      yield
+    yield on_write
 
 
-def read_fields(path: str | None) -> dict[str, Any]:
+def read_fields(path: Path | None) -> dict[str, Any]:
   """Config fields of a JSON file; empty without one.
 
   Raises:
@@ -76,7 +82,7 @@ def read_fields(path: str | None) -> dict[str, Any]:
   if path is None:
     return {}
   try:
-    fields = json.loads(Path(path).read_text())
+    fields = json.loads(path.read_text())
   except (OSError, ValueError, RecursionError) as error:
     raise ValueError(f"Cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
   if not isinstance(fields, dict):
@@ -91,50 +97,27 @@ def check_fields(family: engine.Family, fields: dict[str, Any]) -> None:
     raise ValueError(f"Must have fields known to {family.name} in --config, we instead got {', '.join(unknown)}")
 
 
-def common_options(command: Callable) -> Callable:
-  """Arguments and options that every converter takes."""
-  decorators = (
-    click.argument("source", metavar="SRC", type=click.Path()),
-    click.argument("destination", metavar="DST", type=click.Path()),
-    click.option("--config", "config_file", type=click.Path(), help="JSON object with config fields the file lacks."),
-    click.option("--export", is_flag=True, help="The other direction: SRC is a checkpoint folder, DST a file."),
-  )
-  return functools.reduce(lambda decorated, decorator: decorator(decorated), reversed(decorators), command)
-
-
-averaged_option = click.option(
-  "--ema/--no-ema", default=None, help="Averaged or raw weights of a training file; averaged where there are any."
-)
-
-
 def run(
-  source: str,
-  destination: str,
   family: engine.Family,
   *,
-  config_file: str | None,
+  source: Path,
+  destination: Path,
+  config_file: Path | None,
   export: bool,
   own: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
-  convert: Callable[[str, str, engine.Family, dict[str, Any]], Any] = engine.convert_file,
-  **given: Any,
+  convert: Callable[..., Any] = engine.convert_file,
 ) -> Any:
   """What a converter of files does; returns the config.
 
   Args:
     own: from what the user's config file holds to fields of the family's config, which are then checked.
-    convert: writes the checkpoint folder of a source.
-    given: further options that ``--export`` refuses, by their names with underscores; None and False mean not given.
+    convert: writes the checkpoint folder of a source, ``(source, destination, family, fields, on_write=...)``.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
-  if not export:
-    fields = own(read_fields(config_file))
-    check_fields(family, fields)
-    with shown():
-      return convert(source, destination, family, fields)
-  options = {"config": config_file} | given
-  if any(value not in (None, False) for value in options.values()):
-    names = [f"--{name.replace('_', '-')}" for name in options]
-    wrong = f"no {names[0]}" if len(names) == 1 else f"neither {' nor '.join(names)}"
-    raise ValueError(f"Must have {wrong} with --export")
-  return engine.export_file(source, destination, family)
+  if export:
+    return engine.export_file(source, destination, family)
+  fields = own(read_fields(config_file))
+  check_fields(family, fields)
+  with shown() as on_write:
+    return convert(source, destination, family, fields, on_write=on_write)

@@ -12,8 +12,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from jaxspec.models import registry
 from jaxspec.models.dit.dit import PUBLISHED_SIZES, DiTConfig
 
@@ -64,17 +62,13 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> DiTConf
 FAMILY = engine.Family("dit", RULES, (), infer_config, prefer_averaged=True, exported=("model", "ema"))
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
+@command.converter()
 @command.averaged_option
-def main(source: str, destination: str, config_file: str | None, export: bool, ema: bool | None) -> None:
+def main(ema: bool | None, **options: Any) -> str:
   """Converts the DiT network in SRC to the checkpoint folder DST."""
-  convert = functools.partial(engine.convert_file, ema=ema)
-  config = command.run(
-    source, destination, FAMILY, config_file=config_file, export=export, convert=convert, ema=ema is not None
-  )
-  click.echo(
-    f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads, latents of "
+  config = command.run(FAMILY, convert=functools.partial(engine.convert_file, ema=ema), **options)
+  return (
+    f"{config.num_layers} layers, width {config.dim}, {config.num_heads} heads, latents of "
     f"{config.latent_size} x {config.latent_size} x {config.latent_channels}, patch size {config.patch_size}"
   )
 

@@ -14,8 +14,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import click
-
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 
@@ -104,12 +102,10 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAECo
 FAMILY = engine.Family("kl_vae", (), (), infer_config, exported=("state_dict",), fit=fit)
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
-def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
+@command.converter()
+def main(**options: Any) -> str:
   """Converts the autoencoder of the diffusers library in SRC to the checkpoint folder DST."""
-  config = command.run(source, destination, FAMILY, config_file=config_file, export=export)
-  click.echo(mar_vae.report(destination, config))
+  return mar_vae.in_words(command.run(FAMILY, **options))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ A family is a table of `Rule` rows, one per kind of tensor, read in both directi
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import hashlib
 import math
 import os
@@ -44,6 +42,10 @@ _SAFE_SUFFIX = ".safetensors"
 _SUFFIXES = ".pt, .pth, .ckpt, .bin or .safetensors"
 
 OnWrite = Callable[[int, int], None]
+
+
+def silent(done: int, total: int) -> None:
+  """An `OnWrite` that shows nothing."""
 
 
 class SourceTensor(Protocol):
@@ -349,24 +351,9 @@ def to_state_dict(params: Mapping[str, Any], family: Family, config: Any = None)
 
 # Files.
 
-# Told how many tensors of a checkpoint are written, and how many there are. A command sets it, so that no converter has to
-# hand it on.
-_on_write: contextvars.ContextVar[OnWrite] = contextvars.ContextVar("on_write", default=lambda done, total: None)
-
-
-@contextlib.contextmanager
-def watched(on_write: OnWrite) -> Iterator[None]:
-  """Conversions inside of the context tell how many tensors they have written, and how many there are."""
-  token = _on_write.set(on_write)
-  try:
-    yield
-  finally:
-    _on_write.reset(token)
-
-
 def write(destination: str | os.PathLike, config: Any, leaves: Mapping[str, LazyLeaf], **more: Any) -> None:
   """Writes the checkpoint folder of what `match` returned; see `jaxspec.io.checkpoints.save`, which also takes ``more``."""
-  checkpoints.save(destination, config, checkpoints.unflatten(leaves), on_write=_on_write.get(), **more)
+  checkpoints.save(destination, config, checkpoints.unflatten(leaves), **more)
 
 
 def convert_file(
@@ -376,12 +363,14 @@ def convert_file(
   fields: dict[str, Any] | None = None,
   *,
   ema: bool | None = None,
+  on_write: OnWrite = silent,
 ) -> Any:
   """Writes the checkpoint folder of a source file; returns its config.
 
   Args:
     ema: True reads the averaged weights of a training file, False the others. By default the averaged ones are read if
       the family prefers them and the file has them.
+    on_write: receives how many tensors are written, and how many there are.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
@@ -398,7 +387,7 @@ def convert_file(
     meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}
     if ema:
       meta["source_weights"] = family.averaged
-    write(destination, config, leaves, meta=meta)
+    write(destination, config, leaves, meta=meta, on_write=on_write)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error

@@ -6,7 +6,6 @@ tokenizer; ``--export`` goes back.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -87,16 +86,12 @@ FAMILY = hugging_face.family("gpt_neo", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("gpt_neo", "transformer.", FAMILY, read_config, write_config)
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of the folder's.")
-def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
+@command.converter()
+@click.option("--tokenizer", type=command.PATH, help="tokenizer.json, instead of that of SRC.")
+def main(**options: Any) -> str:
   """Converts the GPT-Neo folder SRC to the checkpoint folder DST."""
-  config = hugging_face.run(source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer)
-  click.echo(
-    f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads, "
-    f"{config.vocab_size} tokens"
-  )
+  config = hugging_face.run(ARCHITECTURE, **options)
+  return f"{config.num_layers} layers, width {config.dim}, {config.num_heads} heads, {config.vocab_size} tokens"
 
 
 if __name__ == "__main__":

@@ -72,23 +72,21 @@ def family(name: str, rules: tuple[Rule, ...], ignored: tuple[str, ...]) -> engi
 
 
 def run(
-  source: str, destination: str, architecture: Architecture, *, config_file: str | None, export: bool,
+  architecture: Architecture, *, source: Path, destination: Path, config_file: Path | None, export: bool,
   tokenizer: Path | None, read: ReadFn | None = None,
 ) -> Any:  # fmt: skip
   """Runs the command of an architecture with its options; returns the config."""
   if export:
-    if config_file is not None or tokenizer is not None:
-      raise ValueError("Must have neither --config nor --tokenizer with --export")
-    return export_folder(Path(source), Path(destination), architecture)
+    return export_folder(source, destination, architecture)
   fields = command.read_fields(config_file)
   command.check_fields(architecture.family, fields)
-  with command.shown():
-    return convert_folder(Path(source), Path(destination), architecture, fields, tokenizer, read)
+  with command.shown() as on_write:
+    return convert_folder(source, destination, architecture, fields, tokenizer, read, on_write=on_write)
 
 
 def convert_folder(
   source: Path, destination: Path, architecture: Architecture, fields: dict[str, Any], tokenizer: Path | None,
-  read: ReadFn | None = None,
+  read: ReadFn | None = None, *, on_write: engine.OnWrite = engine.silent,
 ) -> Any:  # fmt: skip
   """Writes the checkpoint folder of a hub folder; returns its config.
 
@@ -96,6 +94,7 @@ def convert_folder(
     fields: config fields that win over those of ``config.json``.
     tokenizer: ``tokenizer.json`` to take instead of the folder's.
     read: reads ``source``, `read_folder` by default.
+    on_write: as for `engine.convert_file`.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
@@ -108,7 +107,7 @@ def convert_folder(
     config, leaves = engine.match(content.tensors, family_for(architecture, fields), fields)
     if tokenizer_json is not None:
       _check_tokenizer(tokenizer_json, source, config.vocab_size)
-    engine.write(destination, config, leaves, meta=content.meta)
+    engine.write(destination, config, leaves, meta=content.meta, on_write=on_write)
   except (ValueError, SafetensorError) as error:
     text = str(error)
     raise ValueError(text if str(source) in text else f"Cannot convert {source}: {text}") from error

@@ -156,18 +156,15 @@ FAMILY = hugging_face.family("llama", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("llama", "model.", FAMILY, read_config, write_config)
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of that of SRC.")
-def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
+@command.converter()
+@click.option("--tokenizer", type=command.PATH, help="tokenizer.json, instead of that of SRC.")
+def main(source: Path, **options: Any) -> str:
   """Converts the Llama folder or .gguf file SRC to the checkpoint folder DST."""
-  read = gguf_files.read if Path(source).suffix.lower() == ".gguf" else None
-  config = hugging_face.run(
-    source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer, read=read
-  )
-  click.echo(
-    f"Wrote {destination}: {config.num_layers} layers, width {config.dim}, {config.num_heads} heads over "
-    f"{config.kv_heads}, {config.vocab_size} tokens"
+  read = gguf_files.read if source.suffix.lower() == ".gguf" else None
+  config = hugging_face.run(ARCHITECTURE, source=source, read=read, **options)
+  return (
+    f"{config.num_layers} layers, width {config.dim}, {config.num_heads} heads over {config.kv_heads}, "
+    f"{config.vocab_size} tokens"
   )
 
 

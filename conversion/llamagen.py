@@ -8,6 +8,7 @@ Published sizes are recognised by depth and width. Other sizes need a JSON file 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -118,30 +119,30 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
 FAMILY = engine.Family("llamagen", RULES, IGNORED, infer_config)
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
+@command.converter()
 @click.option(
   "--image-size",
   type=click.IntRange(min=_PIXELS_PER_TOKEN),
-  help="Side of the images in pixels; 16 pixels make a token. 256 if a published size is recognised.",
+  help="Side of the images in pixels; 16 pixels make a token.  [default: 256 of a published size]",
 )
-def main(source: str, destination: str, config_file: str | None, export: bool, image_size: int | None) -> None:
+def main(image_size: int | None, **options: Any) -> str:
   """Converts the LlamaGen transformer in SRC to the checkpoint folder DST."""
+  if image_size is not None and image_size % _PIXELS_PER_TOKEN:
+    raise ValueError(f"Must have an image size divisible by {_PIXELS_PER_TOKEN}, we instead got {image_size}")
 
-  def convert(source: str, destination: str, family: engine.Family, fields: dict[str, Any]) -> LlamaGenConfig:
-    size = {} if image_size is None else {"image_size": image_size}
-    if image_size is not None and image_size % _PIXELS_PER_TOKEN:
-      raise ValueError(f"Must have an image size divisible by {_PIXELS_PER_TOKEN}, we instead got {image_size}")
-    if size and "num_tokens" in fields:
+  def own(fields: dict[str, Any]) -> dict[str, Any]:
+    if image_size is not None and "num_tokens" in fields:
       raise ValueError("Must have either --image-size or num_tokens in --config, we instead got both")
-    return engine.convert_file(source, destination, family, fields | size)
+    return fields
 
-  config = command.run(
-    source, destination, FAMILY, config_file=config_file, export=export, convert=convert, image_size=image_size
-  )
-  click.echo(
-    f"Wrote {destination}: {config.model_type}, {config.num_layers} layers, width {config.dim}, "
-    f"{config.num_heads} heads, {config.prefix_len} condition tokens, {config.grid} x {config.grid} image tokens"
+  def convert(source: Path, destination: Path, family: engine.Family, fields: dict[str, Any], **kwargs: Any) -> Any:
+    size = {} if image_size is None else {"image_size": image_size}
+    return engine.convert_file(source, destination, family, fields | size, **kwargs)
+
+  config = command.run(FAMILY, own=own, convert=convert, **options)
+  return (
+    f"{config.model_type}, {config.num_layers} layers, width {config.dim}, {config.num_heads} heads, "
+    f"{config.prefix_len} condition tokens, {config.grid} x {config.grid} image tokens"
   )
 
 

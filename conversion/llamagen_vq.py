@@ -72,17 +72,12 @@ def _buffers(config: LlamaGenVQConfig) -> dict[str, np.ndarray]:
 FAMILY = engine.Family("llamagen_vq", RULES, IGNORED, infer_config, _buffers)
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
+@command.converter()
 @click.option("--ema", is_flag=True, help="Read the averaged weights of a training file instead of 'model'.")
-def main(source: str, destination: str, config_file: str | None, export: bool, ema: bool) -> None:
+def main(ema: bool, **options: Any) -> str:
   """Converts the LlamaGen VQ tokenizer in SRC to the checkpoint folder DST."""
-  convert = functools.partial(engine.convert_file, ema=ema)
-  config = command.run(source, destination, FAMILY, config_file=config_file, export=export, convert=convert, ema=ema)
-  click.echo(
-    f"Wrote {destination}: {config.factor} x {config.factor} pixels per token, "
-    f"{config.codebook_size} codes of width {config.codebook_dim}"
-  )
+  config = command.run(FAMILY, convert=functools.partial(engine.convert_file, ema=ema), **options)
+  return f"{config.factor} x {config.factor} pixels per token, {config.codebook_size} codes of width {config.codebook_dim}"
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from jaxspec.models import registry
 from jaxspec.models.mar.mar import PUBLISHED_SIZES, MARConfig
 
@@ -136,20 +134,15 @@ FAMILY = engine.Family(
 )
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
+@command.converter()
 @command.averaged_option
-def main(source: str, destination: str, config_file: str | None, export: bool, ema: bool | None) -> None:
+def main(ema: bool | None, **options: Any) -> str:
   """Converts the MAR network in SRC to the checkpoint folder DST."""
-  convert = functools.partial(engine.convert_file, ema=ema)
-  config = command.run(
-    source, destination, FAMILY, config_file=config_file, export=export, own=own_fields, convert=convert,
-    ema=ema is not None,
-  )  # fmt: skip
-  click.echo(
-    f"Wrote {destination}: {config.encoder_depth} + {config.decoder_depth} layers, width {config.encoder_dim} and "
-    f"{config.decoder_dim}, {config.encoder_heads} and {config.decoder_heads} heads, {config.grid} x {config.grid} tokens "
-    f"of {config.latent_channels} channels and patch size {config.patch_size}, head {config.diffloss_depth} x "
+  config = command.run(FAMILY, own=own_fields, convert=functools.partial(engine.convert_file, ema=ema), **options)
+  return (
+    f"{config.encoder_depth} + {config.decoder_depth} layers, width {config.encoder_dim} and {config.decoder_dim}, "
+    f"{config.encoder_heads} and {config.decoder_heads} heads, {config.grid} x {config.grid} tokens of "
+    f"{config.latent_channels} channels and patch size {config.patch_size}, head {config.diffloss_depth} x "
     f"{config.diffloss_width}"
   )
 

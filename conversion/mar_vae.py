@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
 from jaxspec.models import registry
 from jaxspec.models.nn.conv import DEFAULT_GROUPS
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
@@ -74,10 +72,10 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAECo
   return registry.make_config("kl_vae", engine.require(fields, inferred_fields(shapes)))
 
 
-def report(destination: str, config: KLVAEConfig) -> str:
-  """What the command says in the end."""
+def in_words(config: KLVAEConfig) -> str:
+  """The end of the line about what was written."""
   return (
-    f"Wrote {destination}: {config.factor} x {config.factor} pixels per latent, {config.latent_channels} channels, "
+    f"{config.factor} x {config.factor} pixels per latent, {config.latent_channels} channels, "
     f"norms of {config.num_groups} groups"
   )
 
@@ -85,12 +83,10 @@ def report(destination: str, config: KLVAEConfig) -> str:
 FAMILY = engine.Family("kl_vae", RULES, (), infer_config)
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
-def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
+@command.converter()
+def main(**options: Any) -> str:
   """Converts the KL autoencoder in SRC to the checkpoint folder DST."""
-  config = command.run(source, destination, FAMILY, config_file=config_file, export=export)
-  click.echo(report(destination, config))
+  return in_words(command.run(FAMILY, **options))
 
 
 if __name__ == "__main__":

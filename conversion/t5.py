@@ -94,17 +94,14 @@ def read_folder(folder: Path, architecture: hugging_face.Architecture) -> huggin
   return content._replace(tensors=tensors)
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
-@click.option("--tokenizer", type=click.Path(path_type=Path), help="tokenizer.json, instead of the folder's.")
-def main(source: str, destination: str, config_file: str | None, export: bool, tokenizer: Path | None) -> None:
+@command.converter()
+@click.option("--tokenizer", type=command.PATH, help="tokenizer.json, instead of that of SRC.")
+def main(**options: Any) -> str:
   """Converts the encoder in the T5 folder SRC to the checkpoint folder DST."""
-  config = hugging_face.run(
-    source, destination, ARCHITECTURE, config_file=config_file, export=export, tokenizer=tokenizer, read=read_folder
-  )
-  click.echo(
-    f"Wrote {destination}: T5 encoder, {config.num_layers} layers, width {config.dim}, {config.num_heads} heads of "
-    f"{config.head_size}, {config.vocab_size} tokens"
+  config = hugging_face.run(ARCHITECTURE, read=read_folder, **options)
+  return (
+    f"T5 encoder, {config.num_layers} layers, width {config.dim}, {config.num_heads} heads of {config.head_size}, "
+    f"{config.vocab_size} tokens"
   )
 
 

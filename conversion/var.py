@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import click
 import numpy as np
 
 from jaxspec.models import registry
@@ -87,13 +86,12 @@ def buffers(config: VARConfig) -> dict[str, np.ndarray]:
 FAMILY = engine.Family("var", RULES, IGNORED, infer_config, buffers, exported=(), wrappers=("var_wo_ddp",))
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
-def main(source: str, destination: str, config_file: str | None, export: bool) -> None:
+@command.converter()
+def main(**options: Any) -> str:
   """Converts the VAR transformer in SRC to the checkpoint folder DST."""
-  config = command.run(source, destination, FAMILY, config_file=config_file, export=export)
-  click.echo(
-    f"Wrote {destination}: {config.depth} layers, width {config.dim}, {config.num_heads} heads, "
+  config = command.run(FAMILY, **options)
+  return (
+    f"{config.depth} layers, width {config.dim}, {config.num_heads} heads, "
     f"{config.num_tokens} tokens in {len(config.sides)} scales up to {config.sides[-1]} x {config.sides[-1]}"
   )
 

@@ -60,27 +60,24 @@ def buffers(config: VARVAEConfig) -> dict[str, np.ndarray]:
 FAMILY = engine.Family("var_vae", RULES, IGNORED, infer_config, buffers, exported=(), wrappers=("vae_local",))
 
 
-@click.command(cls=command.OneLineCommand)
-@command.common_options
+@command.converter()
 @click.option(
   "--image-size",
   type=click.Choice(tuple(map(str, scales.PUBLISHED_SIDES))),
-  help="Side of the images in pixels, for a published list of maps; 256 by default.",
+  help="Side of the images in pixels, for a published list of scales.  [default: 256]",
 )
-def main(source: str, destination: str, config_file: str | None, export: bool, image_size: str | None) -> None:
+def main(image_size: str | None, **options: Any) -> str:
   """Converts the VAR image tokenizer in SRC to the checkpoint folder DST."""
 
-  def convert(source: str, destination: str, family: engine.Family, fields: dict[str, Any]) -> VARVAEConfig:
+  def own(fields: dict[str, Any]) -> dict[str, Any]:
     sides = {} if image_size is None else {"sides": scales.PUBLISHED_SIDES[int(image_size)]}
     if sides and "sides" in fields:
       raise ValueError("Must have either --image-size or sides in --config, we instead got both")
-    return engine.convert_file(source, destination, family, fields | sides)
+    return fields | sides
 
-  config = command.run(
-    source, destination, FAMILY, config_file=config_file, export=export, convert=convert, image_size=image_size
-  )
-  click.echo(
-    f"Wrote {destination}: {len(config.sides)} scales up to {config.sides[-1]} x {config.sides[-1]} tokens, "
+  config = command.run(FAMILY, own=own, **options)
+  return (
+    f"{len(config.sides)} scales up to {config.sides[-1]} x {config.sides[-1]} tokens, "
     f"{config.codebook_size} codes of width {config.codebook_dim}, images of {config.image_size} pixels"
   )
 

@@ -14,14 +14,12 @@ Figures are rounded to two digits before further use. Nothing is measured here.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import math
-import sys
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from experiments.server.simulation import Load, Simulated, simulate
+from jaxspec.core.command_line import script, set_option
 from jaxspec.serving.server.scheduler import Policy
 
 FLEETS = (10**3, 10**5, 10**7)
@@ -195,21 +193,13 @@ def _simulated(c: Capacity) -> list[str]:
   return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """The exit status: 0, or 2 after an error in one line."""
-  from jaxspec.training.overrides import override
+@script(__doc__)
+@set_option
+def main(assignments: tuple[str, ...]) -> None:
+  from jaxspec.core.overrides import override
 
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.capacity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
-  try:
-    print(report(override(Capacity(), parser.parse_args(arguments).assignments)), end="")
-  except ValueError as error:
-    print(f"experiments.capacity: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
-  return 0
+  print(report(override(Capacity(), assignments)), end="")
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -13,7 +13,6 @@ are cached under ``runs/tables``, named after weights, settings and code, so tha
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import importlib
 import json
@@ -21,50 +20,45 @@ import logging
 import math
 import pkgutil
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
+from jaxspec.core.command_line import PATH, script, set_option
+
 RESULTS = Path(__file__).parent / "results"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """The exit status: 0, or 2 after an error in one line."""
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("names", nargs="*", metavar="MODULE:NAME")
-  parser.add_argument("--set", dest="assignments", action="append", default=[], metavar="FIELD=VALUE")
-  parser.add_argument("--list", action="store_true", help="show all tables")
-  parser.add_argument("--render", action="store_true", help="render the tables of existing JSON; measures nothing")
-  parser.add_argument("--outlook", action="store_true", help="print the expected time and power of tables, and stop")
-  parser.add_argument("--retime", action="store_true", help="repeat cached wall times")
-  parser.add_argument(
-    "--official", type=Path, metavar="PATH", help="checkout of official code (bench:official, official_mar)"
-  )
-  parser.add_argument("--runs", type=Path, default=Path("runs/tables"), help="[%(default)s]")
-  parser.add_argument("--results", type=Path, default=RESULTS)
-  args = parser.parse_args(arguments)
+@script(__doc__)
+@click.argument("names", nargs=-1, metavar="[MODULE:NAME]...")
+@set_option
+@click.option("--list", "lists", is_flag=True, help="Show all tables.")
+@click.option("--render", "renders", is_flag=True, help="Render the tables of existing JSON; measures nothing.")
+@click.option("--outlook", "looks", is_flag=True, help="Print the expected time and power of tables, and stop.")
+@click.option("--retime", is_flag=True, help="Repeat cached wall times.")
+@click.option("--official", type=PATH, metavar="DIR", help="Checkout of official code (bench:official, official_mar).")
+@click.option("--runs", type=PATH, default="runs/tables", help="Folder of decodes and wall times.")
+@click.option("--results", type=PATH, default=RESULTS, help="Folder of the tables.")
+def main(
+  names: tuple[str, ...], assignments: tuple[str, ...], lists: bool, renders: bool, looks: bool, retime: bool,
+  official: Path | None, runs: Path, results: Path,
+) -> None:  # fmt: skip
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-  try:
-    if args.render:
-      render_all(args.results, [file_name(name) for name in args.names])
-    elif args.list or not args.names:
-      print("\n".join(f"{name:<28}{table.title}" for name, table in tables().items()))
-    else:
-      from experiments.engine.experiment import Lab
+  if renders:
+    render_all(results, [file_name(name) for name in names])
+  elif lists or not names:
+    print("\n".join(f"{name:<28}{table.title}" for name, table in tables().items()))
+  else:
+    from experiments.engine.experiment import Lab
 
-      lab = Lab(args.runs, retime=args.retime, official=args.official)
-      for name in chosen(args.names):
-        if args.outlook:
-          print("\n".join([name, *outlook(name, args.assignments, lab)]))
-        else:
-          make(name, args.assignments, lab, args.results)
-  except ValueError as error:
-    print(f"experiments.run: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
-  return 0
+    lab = Lab(runs, retime=retime, official=official)
+    for name in chosen(names):
+      if looks:
+        print("\n".join([name, *outlook(name, assignments, lab)]))
+      else:
+        make(name, assignments, lab, results)
 
 
 def tables() -> dict[str, Any]:
@@ -114,7 +108,7 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
   """
   from experiments.engine.experiment import keep_compiled
   from experiments.engine.tables import render
-  from jaxspec.training.overrides import override
+  from jaxspec.core.overrides import override
 
   table = override(tables()[name], assignments)
   keep_compiled()
@@ -136,7 +130,7 @@ def outlook(name: str, assignments: Sequence[str], lab: Any) -> list[str]:
   """
   from experiments.engine.experiment import keep_compiled
   from experiments.engine.quality import Quality
-  from jaxspec.training.overrides import override
+  from jaxspec.core.overrides import override
 
   table = override(tables()[name], assignments)
   if not isinstance(table, Quality):
@@ -176,4 +170,4 @@ def render_all(results: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -23,44 +23,38 @@ takes tiny networks and a few updates, on any machine.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+
+import click
 
 from experiments.accelerator import parity, pytorch, speed, training
 from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
 from experiments.accelerator.report import render
 from experiments.engine.experiment import keep_compiled, provenance
-from experiments.train.command import one_line_errors
+from jaxspec.core.command_line import PATH, script
 
 STEPS = {"parity": parity.run, "speed": speed.run, "pytorch": pytorch.run, "training": training.run}
 
 
-def main(arguments: list[str] | None = None) -> int:
+@script(__doc__)
+@click.option("--out", type=PATH, default="runs/accelerator", help="Folder of the figures.")
+@click.option("--step", "steps", multiple=True, type=click.Choice(tuple(STEPS)), help="Run only this step; may be repeated.")
+@click.option("--minutes", default=9.5, help="Start no new cell after this time.")
+@click.option("--again", is_flag=True, help="Repeat failed cells.")
+@click.option("--rehearse", is_flag=True, help="Run every step with tiny networks.")
+def main(out: Path, steps: tuple[str, ...], minutes: float, again: bool, rehearse: bool) -> int:
   """Runs the steps; returns 0 if all are done, 1 if a cell failed, 3 at the time limit or on Ctrl-C."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--out", type=Path, default=Path("runs/accelerator"), help="folder of the figures [%(default)s]")
-  parser.add_argument("--step", action="append", choices=STEPS, help="run only this step; may be repeated")
-  parser.add_argument("--minutes", type=float, default=9.5, help="start no new cell after this time [%(default)s]")
-  parser.add_argument("--again", action="store_true", help="repeat failed cells")
-  parser.add_argument("--rehearse", action="store_true", help="tiny networks, every step")
-  args = parser.parse_args(arguments)
-  with one_line_errors():
-    return run(args)
-
-
-def run(args: argparse.Namespace) -> int:
-  """The exit status of `main`."""
-  if args.out.exists() and not args.out.is_dir():
-    raise ValueError(f"Must have a folder for --out, {args.out} is a file")
-  args.out.mkdir(parents=True, exist_ok=True)
+  if out.exists() and not out.is_dir():
+    raise ValueError(f"Must have a folder for --out, {out} is a file")
+  out.mkdir(parents=True, exist_ok=True)
   keep_compiled()
-  clock, is_done, failed = Clock(args.minutes * 60), True, []
-  for name in args.step or STEPS:
-    about = {"step": name, "rehearsal": args.rehearse, **provenance()}
-    with Ledger(args.out / f"{name}.json", about, again=args.again) as ledger:
+  clock, is_done, failed = Clock(minutes * 60), True, []
+  for name in steps or STEPS:
+    about = {"step": name, "rehearsal": rehearse, **provenance()}
+    with Ledger(out / f"{name}.json", about, again=again) as ledger:
       try:
-        STEPS[name](ledger, clock, args.rehearse)
+        STEPS[name](ledger, clock, rehearse)
       except TimeIsUp as left:
         print(f"{name}: time is up before {left}; the same command goes on there", file=sys.stderr)
         is_done = False
@@ -72,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
       finally:
         failed += [f"{name}: {line}" for line in ledger.failed]
       print(f"{name}: {'done, with failures' if ledger.failed else 'done'}", file=sys.stderr, flush=True)
-  (args.out / "README.md").write_text(render(args.out), encoding="utf-8")
+  (out / "README.md").write_text(render(out), encoding="utf-8")
   for line in failed:
     print(f"Failed, --again measures it again: {line}", file=sys.stderr)
   if not is_done:
@@ -81,4 +75,4 @@ def run(args: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

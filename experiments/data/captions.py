@@ -10,26 +10,25 @@ Training uses the captions of seeds 0 and 1, tables those of seed 2. Short capti
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
-from experiments.train.command import one_line_errors
+import click
+
+from jaxspec.core.command_line import PATH, script
 from jaxspec.evaluation import scenes
 
 
-def main(arguments: list[str] | None = None) -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--num", type=int, default=1024)
-  parser.add_argument("--split", choices=scenes.SPLITS, default="validation")
-  parser.add_argument("--seed", type=int, default=3)
-  parser.add_argument("--out", type=Path, required=True)
-  args = parser.parse_args(arguments)
-  with one_line_errors():
-    if args.num < 1 or args.seed < 0:
-      raise ValueError(f"Must have num from 1 and a seed from 0, we instead got {args.num} and {args.seed}")
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    lines = [scenes.draw_scene(args.seed, number, args.split)[0] for number in range(args.num)]
-    args.out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+@script(__doc__)
+@click.option("--num", default=1024, help="Captions.")
+@click.option("--split", type=click.Choice(scenes.SPLITS), default="validation", help="Part of the grammar.")
+@click.option("--seed", default=3, help="Seed of the captions.")
+@click.option("--out", type=PATH, required=True, help="Text file to write, a caption a line.")
+def main(num: int, split: str, seed: int, out: Path) -> None:
+  if num < 1 or seed < 0:
+    raise ValueError(f"Must have num from 1 and a seed from 0, we instead got {num} and {seed}")
+  out.parent.mkdir(parents=True, exist_ok=True)
+  lines = [scenes.draw_scene(seed, number, split)[0] for number in range(num)]
+  out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

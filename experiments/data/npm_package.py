@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class PackageError(Exception):
-  """An error for the user, shown as one line."""
+class PackageError(ValueError):
+  """A package that cannot be fetched, or differs from the pinned one."""
 
 
 class Package(NamedTuple):

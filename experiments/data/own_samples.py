@@ -16,10 +16,10 @@ name.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
+import click
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +27,7 @@ import numpy as np
 from experiments.data.sample_prompts import class_prompts, file_prompts, scene_prompts
 from experiments.data.sampled_target import conditions_of
 from experiments.data.samples import Samples, load_samples, write_samples
-from experiments.train.command import one_line_errors
+from jaxspec.core.command_line import PATH, script
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
@@ -52,35 +52,35 @@ def prompts_of(pipeline: Pipeline, prompts: str | None, classes: list[str], rows
   return file_prompts(pipeline, prompts, rows, seed)
 
 
-def main() -> None:
-  """The command line."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--model", "--bundle", default="checkpoints/scenes")
-  parser.add_argument("--tokenizer", help="image tokenizer of a converted network")
-  parser.add_argument("--num-samples", type=int, default=4608, help="total images in the file")
-  parser.add_argument("--prompts", help="scenes, or a text file, one prompt a line")
-  parser.add_argument("--class", dest="classes", action="append", default=[], metavar="NAME", help="may be repeated [all]")
-  parser.add_argument("--batch", type=int, default=8)
-  parser.add_argument("--seed", type=int, default=0)
-  parser.add_argument("--matmul-precision", default="bfloat16")
-  parser.add_argument("--out", type=Path, default=Path("runs/scenes-samples.npz"))
-  args = parser.parse_args()
-  pipeline = load_pipeline(args.model, matmul_precision=args.matmul_precision, tokenizer=args.tokenizer)
+@script(__doc__)
+@click.option("--model", "--bundle", "model", default="checkpoints/scenes", help="Bundle or converted network that draws.")
+@click.option("--tokenizer", help="Image tokenizer of a converted network.")
+@click.option("--num-samples", default=4608, help="Total images in the file.")
+@click.option("--prompts", "source", metavar="FILE", help="Text file, one prompt a line, or 'scenes'.")
+@click.option("--class", "classes", multiple=True, metavar="NAME", help="Class; repeat for several.  [default: all]")
+@click.option("--batch", default=8, help="Images decoded together.")
+@click.option("--seed", default=0, help="Seed of prompts and images.")
+@click.option("--matmul-precision", default="bfloat16", help="Rounding of what products read.")
+@click.option("--out", type=PATH, default="runs/scenes-samples.npz", help="File to write; one that is there goes on.")
+def main(
+  model: str, tokenizer: str | None, num_samples: int, source: str | None, classes: tuple[str, ...], batch: int, seed: int,
+  matmul_precision: str, out: Path,
+) -> None:  # fmt: skip
+  pipeline = load_pipeline(model, matmul_precision=matmul_precision, tokenizer=tokenizer)
   conditions_of(pipeline)  # raises without prompts
-  prompts = prompts_of(pipeline, args.prompts, args.classes, args.batch, args.seed)
-  args.out.parent.mkdir(parents=True, exist_ok=True)
-  samples = load_samples(args.out) if args.out.exists() else {}
-  done = len(samples.get("tokens", ())) // args.batch
-  shapes = lambda batch: {name: leaf.shape[1:] for name, leaf in batch.items() if name != "tokens"}
+  prompts = prompts_of(pipeline, source, list(classes), batch, seed)
+  out.parent.mkdir(parents=True, exist_ok=True)
+  samples = load_samples(out) if out.exists() else {}
+  done = len(samples.get("tokens", ())) // batch
+  shapes = lambda part: {name: leaf.shape[1:] for name, leaf in part.items() if name != "tokens"}
   if samples and (theirs := shapes(samples)) != (ours := shapes(prompts(0))):
-    raise ValueError(f"Must have prompts as {args.out} has them, {theirs}, we instead got {ours}")
-  for index in range(done, -(-args.num_samples // args.batch)):
-    part = draw(pipeline, prompts(index), args.seed * 100_003 + index)
+    raise ValueError(f"Must have prompts as {out} has them, {theirs}, we instead got {ours}")
+  for index in range(done, -(-num_samples // batch)):
+    part = draw(pipeline, prompts(index), seed * 100_003 + index)
     samples = {name: np.concatenate([samples[name], leaf]) if samples else leaf for name, leaf in part.items()}
-    write_samples(args.out, samples)
-    print(f"sampled {len(samples['tokens'])}/{args.num_samples} images", file=sys.stderr, flush=True)
+    write_samples(out, samples)
+    print(f"sampled {len(samples['tokens'])}/{num_samples} images", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
-  with one_line_errors():
-    main()
+  main()

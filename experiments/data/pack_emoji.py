@@ -15,23 +15,23 @@ Expected: 4,839 images (1,631 noto, 1,610 twemoji, 1,598 fluent), 1,632 labels, 
 subgroups; train 4,213, val_concept 435, val_style 191; about 15 MB.
 """
 
-import argparse
 import hashlib
 import io
 import json
 import shutil
-import sys
 import tarfile
 import tempfile
 import zipfile
 from collections import Counter
 from pathlib import Path
 
+import click
 import numpy as np
 from PIL import Image
 
 from experiments.data.emoji import DEFAULT_PATH, FORMAT_VERSION, IMAGE_SIZE, SPLITS, STYLES, emoji_family, emoji_split
 from experiments.data.npm_package import Package, PackageError, fetch
+from jaxspec.core.command_line import PATH, UserError, script
 
 NOTO = Package("emoji-datasource-google", "16.0.0", "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438")
 TWEMOJI = Package("emoji-datasource-twitter", "16.0.0", "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877")
@@ -238,26 +238,22 @@ def write(packed: dict[str, bytes], rows: list[tuple], out: Path) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
 
 
-def main(arguments: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(description="Fetch the emoji packages and write the packed image set.")
-  parser.add_argument("--work", type=Path, required=True, help="folder of the tarballs; downloads are kept there")
-  parser.add_argument("--out", type=Path, default=DEFAULT_PATH, help="folder to write (default: %(default)s)")
-  options = parser.parse_args(arguments)
+@script(__doc__)
+@click.option("--work", type=PATH, required=True, help="Folder of the tarballs; downloads are kept there.")
+@click.option("--out", type=PATH, default=DEFAULT_PATH, help="Folder to write.")
+def main(work: Path, out: Path) -> None:
   try:
-    options.work.mkdir(parents=True, exist_ok=True)
-    packed, rows = collect(options.work)
+    work.mkdir(parents=True, exist_ok=True)
+    packed, rows = collect(work)
     counts = count(rows)
     if counts != EXPECTED:
       wrong = {name: (EXPECTED[name], counts.get(name)) for name in EXPECTED if counts.get(name) != EXPECTED[name]}
       raise PackageError(f"counts must be as expected, these differ (expected, found): {wrong}")
-    write(packed, rows, options.out)
-  except (PackageError, OSError, tarfile.TarError, KeyError) as error:
-    print(f"pack_emoji: error: {error}", file=sys.stderr)
-    return 1
-  size = (options.out / CONTAINER).stat().st_size
-  print(f"{options.out}: {len(packed)} images, {size / 1e6:.1f} MB, {counts}")
-  return 0
+    write(packed, rows, out)
+  except (tarfile.TarError, KeyError) as error:
+    raise UserError(f"Corrupt package in {work}: {error}") from error
+  print(f"{out}: {len(packed)} images, {(out / CONTAINER).stat().st_size / 1e6:.1f} MB, {counts}")
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

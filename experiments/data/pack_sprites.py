@@ -13,18 +13,18 @@ Command: ``python -m experiments.data.pack_sprites [--out jaxspec/evaluation/sce
 Expected: 28 rows of 168 x 32 pixels, 213 kB.
 """
 
-import argparse
 import hashlib
 import json
-import sys
 from pathlib import Path
 
+import click
 import numpy as np
 from PIL import Image, ImageDraw
 
 from experiments.data.emoji import DEFAULT_PATH as EMOJI_PATH
 from experiments.data.emoji import STYLES as EMOJI_STYLES
 from experiments.data.emoji import EmojiSet, load_emoji
+from jaxspec.core.command_line import PATH, script
 from jaxspec.evaluation.scenes.sprites import ATLAS, DEFAULT_PATH, FORMAT_VERSION, tile_box
 from jaxspec.evaluation.scenes.world import CELL, GLYPHS, NOUNS, SIZES, SPRITES, STYLES
 
@@ -141,19 +141,12 @@ def write(emoji: EmojiSet, out: Path) -> int:
   return (out / ATLAS).stat().st_size
 
 
-def main(arguments: list[str] | None = None) -> int:
-  parser = argparse.ArgumentParser(description="Write the packed sprites out of the emoji set.")
-  parser.add_argument("--emoji", type=Path, default=EMOJI_PATH, help="folder of the emoji set (default: %(default)s)")
-  parser.add_argument("--out", type=Path, default=DEFAULT_PATH, help="folder to write (default: %(default)s)")
-  options = parser.parse_args(arguments)
-  try:
-    size = write(load_emoji(options.emoji), options.out)
-  except (OSError, ValueError) as error:
-    print(f"pack_sprites: error: {error}", file=sys.stderr)
-    return 1
-  print(f"{options.out}: {len(NOUNS)} nouns, {size / 1e3:.0f} kB")
-  return 0
+@script(__doc__)
+@click.option("--emoji", type=PATH, default=EMOJI_PATH, help="Folder of the emoji set.")
+@click.option("--out", type=PATH, default=DEFAULT_PATH, help="Folder to write.")
+def main(emoji: Path, out: Path) -> None:
+  print(f"{out}: {len(NOUNS)} nouns, {write(load_emoji(emoji), out) / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

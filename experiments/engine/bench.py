@@ -25,9 +25,9 @@ from jaxspec.core.network import Network
 from jaxspec.core.options import values_of
 from jaxspec.core.state import DecodeResult
 from jaxspec.core.types import PyTree
+from jaxspec.evaluation.threshold_search import find_threshold, find_threshold_by_few, quantile_threshold
 from jaxspec.run import measure
 from jaxspec.run.batches import Batches, split
-from jaxspec.run.calibration import find_threshold, find_threshold_by_few, quantile_threshold
 from jaxspec.run.cloud_calls import CloudCalls, cloud_calls
 from jaxspec.run.decoder import Decoder
 from jaxspec.run.job import Job

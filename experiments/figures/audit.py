@@ -13,7 +13,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from experiments.engine import claims, lossy, statistics
-from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, Document, parser, read, save
+from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, Document, figures, read, save
 
 _LOOKS = {
   lossy.EXACT: (GREY, "o"), "scaled ratio": (BLUE, "s"), "GSD": (ORANGE, "D"), "GSD as published": (GREEN, "^"),
@@ -45,10 +45,10 @@ def draw(document: Document, path: Path) -> None:
   save(figure, path)
 
 
-def main() -> None:
-  args = parser(__doc__).parse_args()
+@figures(__doc__)
+def main(results: Path, images: Path) -> None:
   with plt.rc_context(STYLE):
-    draw(read(args.results / "scenes_audit.json"), args.images / "lossy_audit.png")
+    draw(read(results / "scenes_audit.json"), images / "lossy_audit.png")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from experiments.figures.style import (
   STYLE,
   Document,
   band,
-  parser,
+  figures,
   plain_ticks,
   save,
   tables,
@@ -123,9 +123,9 @@ def solvers(document: Document, path: Path) -> None:
   save(figure, path)
 
 
-def main() -> None:
-  args = parser(__doc__).parse_args()
-  found = tables(args.results, ("scenes_ciar_prefix", "scenes_ciar_tau", *COMPARISONS, "ciar_solvers"))
+@figures(__doc__)
+def main(results: Path, images: Path) -> None:
+  found = tables(results, ("scenes_ciar_prefix", "scenes_ciar_tau", *COMPARISONS, "ciar_solvers"))
   over_prefix = lambda path: walk(found["scenes_ciar_prefix"], "target_prefix", "target prefix, share of the tokens", path)
   figures = {
     "ciar_prefix": ("scenes_ciar_prefix", over_prefix),
@@ -136,9 +136,9 @@ def main() -> None:
   with plt.rc_context(STYLE):
     for name, (needed, draw) in figures.items():
       if needed in found:
-        draw(args.images / f"{name}.png")
+        draw(images / f"{name}.png")
       else:
-        print(f"left out {name}.png: there is no {needed}.json in {args.results}")
+        print(f"left out {name}.png: there is no {needed}.json in {results}")
 
 
 if __name__ == "__main__":

@@ -10,17 +10,17 @@ Images are not selected: prompts are drawn with a fixed seed, one sample each, b
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import jax
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import IMAGES, wrapped
-from experiments.train.command import one_line_errors
+from jaxspec.core.command_line import PATH, script
 from jaxspec.core.options import values_of
 from jaxspec.evaluation import scenes
 from jaxspec.evaluation.scenes import IMAGE_SIZE
@@ -66,21 +66,20 @@ def draw_sheet(images: np.ndarray, halves: tuple[Half, Half], is_right: np.ndarr
   return sheet
 
 
-def main() -> None:
-  arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  arguments.add_argument("--bundle", default="scenes")
-  arguments.add_argument("--seed", type=int, default=0)
-  arguments.add_argument("--batch", type=int, default=16)
-  arguments.add_argument("--out", type=Path, default=IMAGES / "contact_sheet_scenes.jpg")
-  args = arguments.parse_args()
-  pipeline, halves = load_pipeline(args.bundle), scene_prompts(args.seed)
+@script(__doc__)
+@click.option("--bundle", default="scenes", help="Bundle that draws the images.")
+@click.option("--seed", default=0, help="Seed of prompts and images.")
+@click.option("--batch", default=16, help="Images decoded together.")
+@click.option("--out", type=PATH, default=IMAGES / "contact_sheet_scenes.jpg", help="Picture to write.")
+def main(bundle: str, seed: int, batch: int, out: Path) -> None:
+  pipeline, halves = load_pipeline(bundle), scene_prompts(seed)
   if (size := getattr(getattr(pipeline.family, "tokenizer", None), "config", None)) is None or size.image_size != IMAGE_SIZE:
-    raise ValueError(f"Must have a bundle that draws captions of scenes, we instead got {args.bundle}")
+    raise ValueError(f"Must have a bundle that draws captions of scenes, we instead got {bundle}")
   prompts = halves[0].prompts + halves[1].prompts
-  keys = jax.random.split(jax.random.key(args.seed), len(prompts))
+  keys = jax.random.split(jax.random.key(seed), len(prompts))
   parts = []
-  for start in range(0, len(prompts), args.batch):
-    chosen = slice(start, start + args.batch)
+  for start in range(0, len(prompts), batch):
+    chosen = slice(start, start + batch)
     parts.append(pipeline(prompts[chosen], key=keys[chosen]))
   images = np.concatenate([part.images for part in parts])
   settings = {"method": parts[0].method.name} | values_of(parts[0].method) | values_of(parts[0].sampling)
@@ -90,11 +89,10 @@ def main() -> None:
     figures["acceptance"] = accepted / drafted
   is_right = np.array([held["right"] for held in scenes.score_images(prompts, images).held])
   figures["right"] = int(is_right.sum())
-  args.out.parent.mkdir(parents=True, exist_ok=True)
-  draw_sheet(images, halves, is_right).save(args.out, quality=88, optimize=True)
+  out.parent.mkdir(parents=True, exist_ok=True)
+  draw_sheet(images, halves, is_right).save(out, quality=88, optimize=True)
   print(json.dumps(figures))
 
 
 if __name__ == "__main__":
-  with one_line_errors():
-    main()
+  main()

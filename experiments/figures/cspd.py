@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -36,11 +37,12 @@ from experiments.figures.style import (
   STYLE,
   band,
   bare,
-  parser,
+  figures,
   plain_ticks,
   save,
   tables,
 )
+from jaxspec.core.command_line import PATH
 from jaxspec.core.state import Origin
 
 Entry = dict[str, Any]
@@ -252,25 +254,24 @@ def load(results: Path, name: str) -> list[Entry]:
   return [row | {"family": key.rpartition("_")[2]} for key, document in found.items() for row in document["rows"]]
 
 
-def main() -> None:
-  arguments = parser(__doc__)
-  arguments.add_argument("--decode", action="store_true", help="images and maps too")
-  arguments.add_argument("--runs", type=Path, default=Path("runs/tables"))
-  args = arguments.parse_args()
+@figures(__doc__)
+@click.option("--decode", is_flag=True, help="Draw images and maps too.")
+@click.option("--runs", type=PATH, default="runs/tables", help="Folder of decodes.")
+def main(results: Path, images: Path, decode: bool, runs: Path) -> None:
   with plt.rc_context(STYLE):
     for name, (plot, needed) in PLOTS.items():
-      found = {table: load(args.results, table) for table in needed}
+      found = {table: load(results, table) for table in needed}
       if missing := [table for table, rows in found.items() if not rows]:
-        print(f"left out {name}.png: no cspd_{missing[0]}_*.json in {args.results}")
+        print(f"left out {name}.png: no cspd_{missing[0]}_*.json in {results}")
         continue
-      plot(found, args.images / f"{name}.png")
-    if args.decode:
+      plot(found, images / f"{name}.png")
+    if decode:
       keep_compiled()
-      lab = Lab(args.runs)
+      lab = Lab(runs)
       for family, bundle in BUNDLES.items():
         bench = Bench(lab.pipeline(bundle), SHOWN, lab.decodes, batch=len(SHOWN))
-        draw_images(bench, args.images / f"cspd_images_{family}.png")
-        draw_map(bench, args.images / f"cspd_map_{family}.png")
+        draw_images(bench, images / f"cspd_images_{family}.png")
+        draw_map(bench, images / f"cspd_map_{family}.png")
 
 
 if __name__ == "__main__":

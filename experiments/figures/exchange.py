@@ -8,12 +8,15 @@ the page, or the reader's system setting of light and dark.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-PATH = Path(__file__).parents[2] / "docs" / "images" / "exchange.svg"
+import click
+
+from jaxspec.core.command_line import PATH, script
+
+IMAGE = Path(__file__).parents[2] / "docs" / "images" / "exchange.svg"
 EDGE, SERVER, WIDTH = 150, 490, 680  # pixels: the two lines, and the whole
 TOP, ARROW, HEAD, SLOPE = 46, 34, 34, 8  # heights: before the first step, and of each kind; drop of an arrow
 STYLE = """
@@ -134,11 +137,10 @@ def _text(text: str, x: float, y: float, css: str, anchor: str = "start") -> str
   return f'<text class="exchange-text {css}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def main() -> None:
-  """Writes the picture."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--image", type=Path, default=PATH)
-  parser.parse_args().image.write_text(render(), encoding="utf-8")
+@script(__doc__)
+@click.option("--image", type=PATH, default=IMAGE, help="Picture to write.")
+def main(image: Path) -> None:
+  image.write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":

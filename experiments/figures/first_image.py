@@ -9,19 +9,19 @@ turns. The figures of the picture are printed as JSON. Run it on an idle machine
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import jax
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from experiments.figures.style import BLUE, GREEN, IMAGES, ORANGE
-from experiments.train.command import one_line_errors
 from jaxspec.core import rng
+from jaxspec.core.command_line import PATH, script
 from jaxspec.core.state import Origin
 from jaxspec.methods import Plain
 from jaxspec.run import measure
@@ -132,18 +132,16 @@ def draw_picture(columns: list[Column]) -> Image.Image:
   return sheet
 
 
-def main() -> None:
-  arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  arguments.add_argument("--repeats", type=int, default=15, help="timed runs of each method and prompt")
-  arguments.add_argument("--out", type=Path, default=IMAGES / "first_image.png")
-  args = arguments.parse_args()
+@script(__doc__)
+@click.option("--repeats", default=15, help="Timed runs of each method and prompt.")
+@click.option("--out", type=PATH, default=IMAGES / "first_image.png", help="Picture to write.")
+def main(repeats: int, out: Path) -> None:
   pipeline = load_pipeline("scenes")
-  columns = [decode(pipeline, prompt, row, args.repeats) for row, prompt in enumerate(PROMPTS)]
-  args.out.parent.mkdir(parents=True, exist_ok=True)
-  draw_picture(columns).save(args.out, optimize=True)
+  columns = [decode(pipeline, prompt, row, repeats) for row, prompt in enumerate(PROMPTS)]
+  out.parent.mkdir(parents=True, exist_ok=True)
+  draw_picture(columns).save(out, optimize=True)
   print(json.dumps({"seed": SEED, "columns": [column.figures() for column in columns]}))
 
 
 if __name__ == "__main__":
-  with one_line_errors():
-    main()
+  main()

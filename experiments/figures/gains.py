@@ -24,7 +24,7 @@ from experiments.figures.style import (
   STYLE,
   Document,
   band,
-  parser,
+  figures,
   plain_ticks,
   save,
   tables,
@@ -69,16 +69,16 @@ def draw(document: Document, path: Path) -> None:
   save(figure, path, colours=64)
 
 
-def main() -> None:
-  args = parser(__doc__).parse_args()
+@figures(__doc__)
+def main(results: Path, images: Path) -> None:
   names = {"bench_gains": "gains.png", "bench_gains_l": "gains_l.png"}
-  found = tables(args.results, list(names))
+  found = tables(results, list(names))
   for name, image in names.items():
     if name not in found:
       print(f"left out {image}: no {name}.json, see experiments.run {name.replace('_', ':', 1)}")
       continue
     with plt.rc_context(STYLE):
-      draw(found[name], args.images / image)
+      draw(found[name], images / image)
 
 
 if __name__ == "__main__":

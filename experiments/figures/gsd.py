@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import click
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
@@ -25,7 +26,8 @@ from experiments.configs.scenes import AUDITED, TABLES
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
 from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
-from experiments.figures.style import INK, STYLE, bare, parser, save, wrapped
+from experiments.figures.style import INK, STYLE, bare, figures, save, wrapped
+from jaxspec.core.command_line import PATH
 from jaxspec.sampling.logit_processing import probabilities
 
 NUM_MAPS, NUM_COLUMNS = 6, 8
@@ -103,19 +105,18 @@ def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
   save(figure, path)
 
 
-def main() -> None:
-  arguments = parser(__doc__)
-  arguments.add_argument("--runs", type=Path, default=Path("runs/tables"))
-  arguments.add_argument("--decoded", action="store_true", help="only methods that are decoded")
-  args = arguments.parse_args()
+@figures(__doc__)
+@click.option("--runs", type=PATH, default="runs/tables", help="Folder of decodes.")
+@click.option("--decoded", is_flag=True, help="Draw only methods that are decoded.")
+def main(results: Path, images: Path, runs: Path, decoded: bool) -> None:
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   keep_compiled()
-  table, lab = TABLES["audit"], Lab(args.runs)
+  table, lab = TABLES["audit"], Lab(runs)
   bench = table.bench(lab)
   with plt.rc_context(STYLE):
-    draw_top1(bench, args.images / "gsd_top1.png")
-    rows = {name: entry for name, entry in GRID.items() if not args.decoded or bench.is_decoded(entry)}
-    draw_grid(bench, rows, args.images / "gsd_grid.png")
+    draw_top1(bench, images / "gsd_top1.png")
+    rows = {name: entry for name, entry in GRID.items() if not decoded or bench.is_decoded(entry)}
+    draw_grid(bench, rows, images / "gsd_grid.png")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 
 from experiments.engine import lossy
 from experiments.engine.statistics import LEVEL
-from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, parser, save
+from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, RED, STYLE, figures, save
 from experiments.run import documents
 
 NEAR, STEP, SPREAD = 1.0, 0.8, 4.0  # percent of the calls: distance of points that are spread, their shift, and its range
@@ -61,13 +61,13 @@ def beside_each_other(points: Sequence[lossy.Point]) -> dict[lossy.Point, float]
   return {point: 100 * point.saved + shift(number, len(group)) for group in groups for number, point in enumerate(group)}
 
 
-def main() -> None:
-  args = parser(__doc__).parse_args()
+@figures(__doc__)
+def main(results: Path, images: Path) -> None:
   with plt.rc_context(STYLE):
-    found = documents(args.results)
-    draw(lossy.points(found), args.images / "lossy.png")
+    found = documents(results)
+    draw(lossy.points(found), images / "lossy.png")
     if without := lossy.points(found, lossy.WITHOUT_TOP_P):
-      draw(without, args.images / "lossy_without_top_p.png")
+      draw(without, images / "lossy_without_top_p.png")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,13 @@ positions. Colours of text and lines come from the page, or follow the reader's 
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
+
+import click
+
+from jaxspec.core.command_line import PATH, script
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images" / "rounds"
 LEFT, CELL, SIZE, LINE = 10, 42, 32, 22  # pixels: margin, pitch of columns, side of a token, height of a line of text
@@ -243,14 +246,12 @@ def _token(kind: str, x: float, y: float, vectors: bool) -> str:
   return drawn
 
 
-def main() -> None:
-  """Writes all pictures."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--images", type=Path, default=IMAGES)
-  folder = parser.parse_args().images
-  folder.mkdir(parents=True, exist_ok=True)
+@script(__doc__)
+@click.option("--images", type=PATH, default=IMAGES, help="Folder to write to.")
+def main(images: Path) -> None:
+  images.mkdir(parents=True, exist_ok=True)
   for name in PICTURES:
-    (folder / f"{name}.svg").write_text(render(name), encoding="utf-8")
+    (images / f"{name}.svg").write_text(render(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

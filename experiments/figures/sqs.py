@@ -19,7 +19,7 @@ from matplotlib.axes import Axes
 
 from experiments.configs.sqs import CONTROLLERS
 from experiments.engine.threshold_runs import bound
-from experiments.figures.style import GREEN, GREY, STYLE, Document, band, parser, save, tables
+from experiments.figures.style import GREEN, GREY, STYLE, Document, band, figures, save, tables
 
 Entry = dict[str, Any]
 BLUE, ORANGE, DARK = "#2f6db3", "#d9772b", "#3a3f47"
@@ -234,18 +234,18 @@ def figure_codecs(document: Document, path: Path) -> None:
   titled(figure, "Latency over the uplink rate (dots: drafting begins to pay), and bytes for an accepted token", path)
 
 
-def main() -> None:
-  args = parser(__doc__).parse_args()
-  found = tables(args.results, ("sqs_sweep", "sqs_codecs", "sqs_long_runs"))
+@figures(__doc__)
+def main(results: Path, images: Path) -> None:
+  found = tables(results, ("sqs_sweep", "sqs_codecs", "sqs_long_runs"))
   with plt.rc_context(STYLE):
     if "sqs_sweep" in found:
       entries = entries_of(found["sqs_sweep"])
       for number, draw in ((2, figure_2), (4, figure_4), (5, figure_5), (6, figure_6)):
-        draw(entries, args.images / f"sqs_figure_{number}.png")
+        draw(entries, images / f"sqs_figure_{number}.png")
     if "sqs_codecs" in found:
-      figure_codecs(found["sqs_codecs"], args.images / "sqs_codecs.png")
+      figure_codecs(found["sqs_codecs"], images / "sqs_codecs.png")
     if "sqs_long_runs" in found:
-      figure_long_runs(found["sqs_long_runs"], args.images / "sqs_long_runs.png")
+      figure_long_runs(found["sqs_long_runs"], images / "sqs_long_runs.png")
 
 
 if __name__ == "__main__":

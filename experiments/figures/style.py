@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
+import click
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from experiments.run import RESULTS, documents
+from jaxspec.core.command_line import PATH, script
 
 # Okabe-Ito colours, distinguishable for colour-blind readers.
 BLUE, ORANGE, GREEN, RED, GREY, INK = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a8f98", "#20303f"
@@ -32,12 +33,14 @@ IMAGES = RESULTS.parents[1] / "docs" / "images"
 Document = dict[str, Any]
 
 
-def parser(doc: str) -> argparse.ArgumentParser:
-  """Common arguments of all figures."""
-  found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  found.add_argument("--results", type=Path, default=RESULTS)
-  found.add_argument("--images", type=Path, default=IMAGES)
-  return found
+def figures(doc: str | None) -> Callable[[Callable], click.Command]:
+  """The command of a module of figures (`jaxspec.core.command_line.script`), with the options that all of them have."""
+
+  def decorate(function: Callable) -> click.Command:
+    function = click.option("--images", type=PATH, default=IMAGES, help="Folder to write to.")(function)
+    return script(doc)(click.option("--results", type=PATH, default=RESULTS, help="Folder of the tables.")(function))
+
+  return decorate
 
 
 def tables(folder: Path, names: Sequence[str]) -> dict[str, Document]:

@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -21,12 +21,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 
 from experiments.server.player import Played, fitting, play
 from experiments.server.relay import Shape, relaying
 from experiments.server.server_metrics import Counters, read_metrics, server_report
 from experiments.server.trace import Trace, read_traces
+from jaxspec.core.command_line import PATH, UserError, script
 from jaxspec.serving.edge.connection import connect, split_url
 from jaxspec.serving.edge.retries import Policy
 from jaxspec.serving.wire.cloud import Cloud, CloudError
@@ -217,76 +219,64 @@ def _bytes(clouds: Sequence[Cloud | CloudError]) -> tuple[int, int]:
   return sum(cloud.uplink_bytes for cloud in live), sum(cloud.downlink_bytes for cloud in live)
 
 
-def add_connection_options(parser: argparse.ArgumentParser) -> None:
-  """Options of `connection`."""
-  parser.add_argument("--token-file", type=Path, metavar="FILE", help="the secret of a token")
-  parser.add_argument("--ca", type=Path, metavar="FILE", help="certificates to trust (.pem)")
-  parser.add_argument("--insecure", action="store_true", help="without TLS, to other machines than this one")
-  parser.add_argument("--route", action="store_true", help="send the stream's name as a header, for proxies")
+_CONNECTION = (
+  click.option("--token-file", type=PATH, metavar="FILE", help="File with the secret of a token."),
+  click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem)."),
+  click.option("--insecure", is_flag=True, help="Connect without TLS to other machines than this one."),
+  click.option("--route", is_flag=True, help="Send the stream's name as a header, for proxies."),
+)
 
 
-def connection(args: argparse.Namespace) -> dict[str, Any]:
+def connection_options(function: Callable) -> Callable:
+  """Gives a command the options that `connection` reads."""
+  return functools.reduce(lambda decorated, option: option(decorated), reversed(_CONNECTION), function)
+
+
+def connection(*, token_file: Path | None, ca: Path | None, insecure: bool, route: bool) -> dict[str, Any]:
   """Arguments of `jaxspec.serving.edge.connection.connect`."""
-  token = None if args.token_file is None else args.token_file.read_text().strip()
-  return dict(token=token, ca=args.ca, insecure=args.insecure, route=args.route)
+  token = None if token_file is None else token_file.read_text().strip()
+  return dict(token=token, ca=ca, insecure=insecure, route=route)
 
 
-def measured(args: argparse.Namespace) -> dict[str, Any]:
-  """The report of the command line.
-
-  Raises:
-    CloudError, OSError, ValueError: in one line, for a server, a file or a trace that does not fit.
-  """
-  traces, where = read_traces(args.trace), connection(args) | dict(patience_s=args.give_up)
-  first = connect(args.url, **where)  # says whether this is a server, and ours, before there are relays and devices
-  with contextlib.ExitStack() as stack:
-    stack.callback(first.hang_up)
-    for trace in traces:
-      fitting(trace, first)
-    metrics = None if args.metrics is None else lambda: read_metrics(args.metrics)
-    if metrics is not None:
-      metrics()
-    url = args.url
-    if args.network is not None:
-      scheme, target = split_url(url)
-      url = f"{scheme}://{stack.enter_context(relaying(str(target), Shape.of(NETWORKS[args.network])))}"
-      where |= {"server_name": target.host} if scheme == "grpcs" else {}
-    kwargs = dict(network=args.network, metrics=metrics, policy=Policy(give_up_s=args.give_up))
-    say = lambda text: print(text, file=sys.stderr)
-    return run_load(lambda: connect(url, **where), traces, devices=args.devices, report=say, **kwargs)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """The exit status: 0, or 2 after one line about what is wrong."""
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.server.load", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("url", help="grpcs://HOST:PORT")
-  parser.add_argument("--trace", type=Path, required=True, metavar="DIR", help="of `experiments.server.record`")
-  parser.add_argument("--devices", type=int, default=64, metavar="N", help="of the last stage [%(default)s]")
-  parser.add_argument("--network", choices=tuple(NETWORKS), help="make every connection as slow")
-  parser.add_argument("--metrics", metavar="HOST:PORT", help="where the server answers for its counters")
-  parser.add_argument("--give-up", type=float, default=60.0, metavar="S", help="how long to try a call [%(default)s]")
-  add_connection_options(parser)
-  args = parser.parse_args(arguments)
+@script(__doc__)
+@click.argument("url")
+@click.option("--trace", type=PATH, required=True, metavar="DIR", help="Folder that `experiments.server.record` wrote.")
+@click.option("--devices", default=64, metavar="N", help="Devices of the last stage.")
+@click.option("--network", type=click.Choice(tuple(NETWORKS)), help="Make every connection as slow as this network.")
+@click.option("--metrics", metavar="HOST:PORT", help="Address of the server's counters.")
+@click.option("--give-up", default=60.0, metavar="S", help="Seconds to try a call.")
+@connection_options
+def main(
+  url: str, trace: Path, devices: int, network: str | None, metrics: str | None, give_up: float, **options: Any
+) -> None:
   logging.getLogger("jaxspec.serving").setLevel(logging.ERROR)  # what devices meet is counted
-  error = None
-  try:
-    found = measured(args)
-  except (CloudError, ImportError, OSError, ValueError) as failure:
-    error = str(failure)
-  else:
-    print(json.dumps({"url": args.url} | found, indent=1))
-    differing = sum(stage["differing"] for stage in found["stages"])
-    failures = [failure for stage in found["stages"] for failure in stage["failures"]]
-    if differing:
-      error = f"{differing} devices got a reply that is not the recorded one"
-    elif failures:
-      error = f"{len(failures)} devices failed; the first one: {failures[0]}"
-  if error is not None:
-    print(f"experiments.server.load: error: {' '.join(error.split())}", file=sys.stderr)
-  return 0 if error is None else 2
+  traces, where = read_traces(trace), connection(**options) | dict(patience_s=give_up)
+  counters = None if metrics is None else lambda: read_metrics(metrics)
+  say = lambda text: print(text, file=sys.stderr)
+  kwargs = dict(devices=devices, network=network, metrics=counters, policy=Policy(give_up_s=give_up), report=say)
+  with contextlib.ExitStack() as stack:
+    try:
+      first = connect(url, **where)  # says whether this is a server, and ours, before there are relays and devices
+      stack.callback(first.hang_up)
+      for one in traces:
+        fitting(one, first)
+      if counters is not None:
+        counters()
+      at = url
+      if network is not None:
+        scheme, target = split_url(url)
+        at = f"{scheme}://{stack.enter_context(relaying(str(target), Shape.of(NETWORKS[network])))}"
+        where |= {"server_name": target.host} if scheme == "grpcs" else {}
+      found = run_load(lambda: connect(at, **where), traces, **kwargs)
+    except CloudError as error:
+      raise UserError(str(error)) from error
+  print(json.dumps({"url": url} | found, indent=1))
+  failures = [failure for stage in found["stages"] for failure in stage["failures"]]
+  if differing := sum(stage["differing"] for stage in found["stages"]):
+    raise UserError(f"{differing} devices got a reply that is not the recorded one")
+  if failures:
+    raise UserError(f"{len(failures)} devices failed; the first one: {failures[0]}")
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

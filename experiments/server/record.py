@@ -8,20 +8,20 @@ A trace holds its prompt. The first sequence is decoded once before it is record
 
 from __future__ import annotations
 
-import argparse
-import ast
 import itertools
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import click
 
 from experiments.engine.experiment import Lab, keep_compiled
 from experiments.engine.rows import row
 from experiments.server.decodes import Case, Edge
-from experiments.server.load import add_connection_options, connection
+from experiments.server.load import connection, connection_options
 from experiments.server.recorder import Recorder
 from experiments.server.trace import Trace, write_trace
+from jaxspec.core.command_line import PATH, UserError, script
+from jaxspec.core.overrides import literal
 from jaxspec.serving.edge.connection import connect
 from jaxspec.serving.wire.cloud import CloudError
 
@@ -42,43 +42,32 @@ def record(case: Case, lab: Lab, address: str, number: int = 1, **where: Any) ->
   return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """The exit status: 0, or 2 after one line about what is wrong."""
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.server.record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("url", help="grpcs://HOST:PORT")
-  parser.add_argument("bundle", help="folder or name of a shipped one")
-  parser.add_argument("prompts", nargs="+", metavar="PROMPT")
-  parser.add_argument("--method", default="sqs", help="[%(default)s]")
-  parser.add_argument("--set", dest="options", action="append", default=[], metavar="NAME=VALUE", help="of the method")
-  parser.add_argument("--number", type=int, default=8, metavar="N", help="traces; prompts repeat [%(default)s]")
-  parser.add_argument("--max-tokens", type=int, default=64, metavar="N", help="of every trace [%(default)s]")
-  parser.add_argument("--out", type=Path, default=Path("traces"), metavar="DIR", help="folder of traces [%(default)s]")
-  add_connection_options(parser)
-  args = parser.parse_args(arguments)
+@script(__doc__)
+@click.argument("url")
+@click.argument("bundle")
+@click.argument("prompts", nargs=-1, required=True)
+@click.option("--method", default="sqs", metavar="NAME", help="Method that decodes.")
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Another value of an option of the method.")
+@click.option("--number", default=8, metavar="N", help="Traces; prompts repeat.")
+@click.option("--max-tokens", default=64, metavar="N", help="Tokens of every trace.")
+@click.option("--out", type=PATH, default="traces", metavar="DIR", help="Folder of the traces.")
+@connection_options
+def main(
+  url: str, bundle: str, prompts: tuple[str, ...], method: str, assignments: tuple[str, ...], number: int, max_tokens: int,
+  out: Path, **where: Any,
+) -> None:  # fmt: skip
+  options = {name: literal(text) for name, _, text in (each.partition("=") for each in assignments)}
+  prompts = tuple(itertools.islice(itertools.cycle(prompts), number))
+  case = Case(bundle, row(method, max_len=max_tokens, **options), prompts, max_tokens)
+  keep_compiled()
   try:
-    options = {name: _literal(text) for name, _, text in (each.partition("=") for each in args.options)}
-    prompts = tuple(itertools.islice(itertools.cycle(args.prompts), args.number))
-    drawn = row(args.method, max_len=args.max_tokens, **options)
-    case = Case(args.bundle, drawn, prompts, args.max_tokens)
-    keep_compiled()
-    traces = record(case, Lab(Path("runs/tables")), args.url, args.number, **connection(args))
-    args.out.mkdir(exist_ok=True)
-    for trace in traces:
-      write_trace(args.out / f"{trace.opening.stream.hex()}.json", trace)
-  except (CloudError, ImportError, OSError, ValueError) as error:
-    print(f"experiments.server.record: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
-  return 0
-
-
-def _literal(text: str) -> Any:
-  try:
-    return ast.literal_eval(text)
-  except (SyntaxError, ValueError):
-    return text
+    traces = record(case, Lab(Path("runs/tables")), url, number, **connection(**where))
+  except CloudError as error:
+    raise UserError(str(error)) from error
+  out.mkdir(exist_ok=True)
+  for trace in traces:
+    write_trace(out / f"{trace.opening.stream.hex()}.json", trace)
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

@@ -11,7 +11,6 @@ In a process of its own (`relaying`) its clock does not suffer from what the cal
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -21,10 +20,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
+
+from jaxspec.core.command_line import script
 from jaxspec.serving.wire.address import parse_address
 from jaxspec.serving.wire.link_model import NETWORKS, Network
 
@@ -227,29 +229,19 @@ def child() -> None:
     sys.stdin.read()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Relays until Ctrl-C; the exit status is 2 after one line about what is wrong."""
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.server.relay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
-  parser.add_argument("target", help="HOST:PORT")
-  parser.add_argument("--network", choices=tuple(NETWORKS), required=True)
-  parser.add_argument("--jitter-ms", type=float, default=0.0, metavar="T", help="more delay each way, at random")
-  parser.add_argument("--loss", type=float, default=0.0, metavar="P", help="share of chunks that are sent again")
-  parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="port 0 is a free one [%(default)s]")
-  args = parser.parse_args(arguments)
-  shape = Shape.of(NETWORKS[args.network], jitter_s=args.jitter_ms / 1e3, loss=args.loss)
-  try:
-    parse_address(args.target, "a target HOST:PORT").resolve()  # a thread that had begun to listen would end in a traceback
-    relay = Relay(args.target, shape, listen=args.listen)
-  except (OSError, ValueError) as error:
-    print(f"experiments.server.relay: error: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
-  with relay, contextlib.suppress(KeyboardInterrupt):
+@script(__doc__)
+@click.argument("target", metavar="HOST:PORT")
+@click.option("--network", type=click.Choice(tuple(NETWORKS)), required=True, help="Whose delay and rates the relay has.")
+@click.option("--jitter-ms", default=0.0, metavar="T", help="Random delay on top, each way, at most.")
+@click.option("--loss", default=0.0, metavar="P", help="Share of chunks that are sent again.")
+@click.option("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="Address; port 0 is a free one.")
+def main(target: str, network: str, jitter_ms: float, loss: float, listen: str) -> None:
+  shape = Shape.of(NETWORKS[network], jitter_s=jitter_ms / 1e3, loss=loss)
+  parse_address(target, "a target HOST:PORT").resolve()  # a thread that had begun to listen would end in a traceback
+  with Relay(target, shape, listen=listen) as relay, contextlib.suppress(KeyboardInterrupt):
     print(f"relaying at {relay.host}", flush=True)
     threading.Event().wait()
-  return 0
 
 
 if __name__ == "__main__":
-  sys.exit(main())
+  main()

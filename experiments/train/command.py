@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import datetime
 import functools
 import json
 import logging
 import shlex
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import jax
 import numpy as np
 
-from jaxspec.training.overrides import differences, override
+from jaxspec.core.command_line import PATH, script, set_option
+from jaxspec.core.overrides import differences, override
 from jaxspec.training.train_state import TrainState
 from jaxspec.training.train_step import TrainStep
 
 LINE_EVERY_S = 10.0
 
 
-def parser(doc: str, *, config: str = "") -> argparse.ArgumentParser:
-  """The arguments that every training takes."""
-  found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-  found.add_argument("--config", default=config, help="which network, or how large a run; see above [%(default)s]")
-  found.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=500")
-  found.add_argument("--run-dir", type=Path, help="[runs/NAME]")
-  found.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
-  found.add_argument("--export", type=Path, metavar="FOLDER", help="where the averaged weights go")
-  return found
+def training_options(config: str = "") -> Callable[[Callable], Callable]:
+  """Gives a command the options of every training; ``config`` is the default of ``--config``."""
+  options = (
+    click.option("--config", default=config, show_default=bool(config), metavar="NAME", help="Network or run, see above."),
+    set_option,
+    click.option("--run-dir", type=PATH, metavar="DIR", help="Folder of the run.  [default: runs/NAME]"),
+    click.option("--resume/--no-resume", default=True, help="Continue the run in its folder, or refuse the folder."),
+    click.option("--export", type=PATH, metavar="DIR", help="Folder to write the averaged weights to."),
+  )
+  return lambda function: functools.reduce(lambda decorated, option: option(decorated), reversed(options), function)
 
 
 def main(
-  doc: str,
+  doc: str | None,
   get_config: Callable[[str], Any],
   train: Callable,
   *,
@@ -53,29 +54,20 @@ def main(
     name_of: the folder of a run under ``runs``.
     estimate: hours of a run.
   """
-  found = parser(doc, config=config)
-  if estimate is not None:
-    found.add_argument("--estimate", action="store_true", help="time a few updates and print the hours of the whole run")
-  args = found.parse_args()
-  logging.basicConfig(level=logging.WARNING)
-  with one_line_errors():
-    run = override(get_config(args.config), args.set)
-    if estimate is not None and args.estimate:
+
+  @training_options(config)
+  def command(config, assignments, run_dir, resume, export, estimates=False):
+    logging.basicConfig(level=logging.WARNING)
+    run = override(get_config(config), assignments)
+    if estimate is not None and estimates:
       print(f"{run.loop.num_steps} updates will take about {estimate(run):.1f} hours on this machine")
       return
-    train(run, args.run_dir or Path("runs") / name_of(run), args.resume, args.export)
+    train(run, run_dir or Path("runs") / name_of(run), resume, export)
 
-
-class one_line_errors:  # noqa: N801, a context like contextlib's
-  """Turns a ValueError into one line and the exit status 2."""
-
-  def __enter__(self) -> None:
-    pass
-
-  def __exit__(self, kind, error, trace) -> None:
-    if isinstance(error, ValueError):
-      print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-      raise SystemExit(2) from None
+  if estimate is not None:
+    help = "Time a few updates and print the hours of the whole run."
+    command = click.option("--estimate", "estimates", is_flag=True, help=help)(command)
+  script(doc)(command)()
 
 
 class Progress:

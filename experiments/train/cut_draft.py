@@ -19,20 +19,22 @@ Acceptance is one minus the total variation from the target's distribution at te
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import logging
 import shutil
 from pathlib import Path
 
+import click
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.data.pack_text import END_ID, TOKENS_FILE
-from experiments.train.command import Progress, one_line_errors
+from experiments.train.command import Progress
+from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.network import Network
+from jaxspec.core.overrides import override
 from jaxspec.core.types import Array, Params
 from jaxspec.io import checkpoints
 from jaxspec.io.text import language_tokenizer
@@ -44,7 +46,6 @@ from jaxspec.run.decoder import Decoder
 from jaxspec.training import train_state
 from jaxspec.training.common_losses import distillation_kl
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.overrides import override
 from jaxspec.training.train_loop import LoopConfig, fit
 from jaxspec.training.train_step import make_train_step
 
@@ -210,23 +211,21 @@ def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tupl
   return config, whole(state.ema, state.extra), figures
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("source", type=Path, metavar="TARGET", help="checkpoint folder of the language model")
-  parser.add_argument("destination", type=Path, metavar="DRAFT", help="checkpoint folder to write")
-  parser.add_argument("--run-dir", type=Path, default=Path("runs/cut-draft"))
-  parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
-  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. num_layers=2")
-  args = parser.parse_args()
+@script(__doc__)
+@click.argument("source", type=PATH, metavar="TARGET")
+@click.argument("destination", type=PATH, metavar="DRAFT")
+@click.option("--run-dir", type=PATH, default="runs/cut-draft", help="Folder of the run.")
+@click.option("--resume/--no-resume", default=True, help="Continue the run in its folder, or refuse the folder.")
+@set_option
+def main(source: Path, destination: Path, run_dir: Path, resume: bool, assignments: tuple[str, ...]) -> None:
   logging.basicConfig(level=logging.WARNING)
-  with one_line_errors():
-    run = override(CutRun(), args.set)
-    config, params, figures = train(run, args.source, args.run_dir, args.resume)
-  licence = checkpoints.read_config(args.source)["meta"].get("licence", "unknown")
+  run = override(CutRun(), assignments)
+  config, params, figures = train(run, source, run_dir, resume)
+  licence = checkpoints.read_config(source)["meta"].get("licence", "unknown")
   meta = {"licence": licence, "command": "python -m experiments.train.cut_draft", "run": dataclasses.asdict(run)}
-  checkpoints.save(args.destination, config, params, meta=meta | {"acceptance": figures})
-  shutil.copyfile(args.source / TOKENIZER_FILE, args.destination / TOKENIZER_FILE)
-  shutil.copyfile(Path(run.data) / LICENCE_FILE, args.destination / LICENCE_FILE)  # WordNet's, whose words began the texts
+  checkpoints.save(destination, config, params, meta=meta | {"acceptance": figures})
+  shutil.copyfile(source / TOKENIZER_FILE, destination / TOKENIZER_FILE)
+  shutil.copyfile(Path(run.data) / LICENCE_FILE, destination / LICENCE_FILE)  # WordNet's, whose words began the texts
   print(" ".join(f"{name} {value:.3f}" for name, value in figures.items()))
 
 

@@ -21,7 +21,6 @@ script took.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import datetime
 import fnmatch
@@ -33,12 +32,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from experiments.train import draft, eagle, inter_head, interval_features
-from experiments.train.command import one_line_errors
+from jaxspec.core.command_line import PATH, UserError, script, set_option
+from jaxspec.core.overrides import differences, override
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import Bundle, read_bundle
 from jaxspec.training.inter_dro import ABLATIONS
-from jaxspec.training.overrides import differences, override
 
 SEEDS = (0, 1, 2)
 BASE = "2"
@@ -164,34 +165,37 @@ def left(missing: Sequence[Training], bundle: Bundle) -> str:
   return words + (f"; nobody has timed {', '.join(unknown)} yet" if unknown else "")
 
 
-def main() -> None:
-  """The command line."""
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--bundle", type=Path, default=Path("checkpoints/scenes"), help="the target [%(default)s]")
-  parser.add_argument("--samples", type=Path, default=Path("runs/scenes-samples.npz"), help="[%(default)s]")
-  parser.add_argument("--out", type=Path, default=Path("runs/devices"), help="bundle that they are added to [%(default)s]")
-  parser.add_argument("--runs", type=Path, default=Path("runs/trainings"), help="folders of trainings [%(default)s]")
-  parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="names or patterns, such as 'inter-1*'")
-  parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="e.g. loop.num_steps=400")
-  parser.add_argument("--list", action="store_true", help="show what would be trained")
-  args = parser.parse_args()
-  with one_line_errors():
-    wanted = chosen(args.only)
-    if not args.out.exists() and not args.list:
-      shutil.copytree(args.bundle, args.out)
-    wanted = [placed(one, bundle=args.out, samples=args.samples, assignments=args.set) for one in wanted]
-    bundle = read_bundle(args.out if args.out.exists() else args.bundle)
-    missing = [one for one in wanted if not is_trained(one, bundle)]
-    print(left(missing, bundle), flush=True)
-    if args.list:
-      print("\n".join(one.name for one in missing))
-      return
-    for number, one in enumerate(missing):
-      print(f"{one.name}: {number + 1} of {len(missing)}", flush=True)
-      command = one.command(args.runs, args.out, _DEFAULTS[one.script](one.config))
-      if subprocess.run(command, check=False).returncode:
-        raise ValueError(f"Must have trainings that end, we instead got an error from {' '.join(command)}")
-      print(left(missing[number + 1 :], read_bundle(args.out)), flush=True)
+@script(__doc__)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--only", is_flag=True, help="Train only the networks NAME: names or patterns, such as 'inter-1*'.")
+@click.option("--bundle", type=PATH, default="checkpoints/scenes", help="Bundle of the target.")
+@click.option("--samples", type=PATH, default="runs/scenes-samples.npz", help="Samples of the target.")
+@click.option("--out", type=PATH, default="runs/devices", help="Bundle that the networks are added to.")
+@click.option("--runs", type=PATH, default="runs/trainings", help="Folder of the trainings.")
+@set_option
+@click.option("--list", "lists", is_flag=True, help="Show what would be trained.")
+def main(
+  names: tuple[str, ...], only: bool, bundle: Path, samples: Path, out: Path, runs: Path, assignments: tuple[str, ...],
+  lists: bool,
+) -> None:  # fmt: skip
+  if only != bool(names):
+    raise UserError("Must have names of networks with --only" if only else f"Must have --only before {names[0]}")
+  wanted = chosen(names)
+  if not out.exists() and not lists:
+    shutil.copytree(bundle, out)
+  wanted = [placed(one, bundle=out, samples=samples, assignments=assignments) for one in wanted]
+  found = read_bundle(out if out.exists() else bundle)
+  missing = [one for one in wanted if not is_trained(one, found)]
+  print(left(missing, found), flush=True)
+  if lists:
+    print("\n".join(one.name for one in missing))
+    return
+  for number, one in enumerate(missing):
+    print(f"{one.name}: {number + 1} of {len(missing)}", flush=True)
+    command = one.command(runs, out, _DEFAULTS[one.script](one.config))
+    if subprocess.run(command, check=False).returncode:
+      raise ValueError(f"Must have trainings that end, we instead got an error from {' '.join(command)}")
+    print(left(missing[number + 1 :], read_bundle(out)), flush=True)
 
 
 if __name__ == "__main__":

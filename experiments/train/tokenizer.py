@@ -22,19 +22,21 @@ import logging
 import time
 from pathlib import Path
 
+import click
 import jax
 import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
-from experiments.train.command import Progress, command_of, one_line_errors, parser, spent
+from experiments.train.command import Progress, command_of, spent, training_options
 from experiments.train.tokenizer_images import LICENCE, RoundTrip, scene_images
+from jaxspec.core.command_line import PATH, script
+from jaxspec.core.overrides import override
 from jaxspec.io import checkpoints
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
 from jaxspec.training import train_state
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
-from jaxspec.training.overrides import override
 from jaxspec.training.run_log import read_metrics
 from jaxspec.training.train_loop import LoopConfig, fit
 from jaxspec.training.train_step import make_train_step
@@ -171,51 +173,53 @@ def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensor
   return state
 
 
-def main() -> None:
-  found = parser(__doc__)
-  found.add_argument("--tensorboard", action="store_true")
-  found.add_argument("--store-dtype", default="float32", help="dtype of the exported weights; the figures are theirs")
-  found.add_argument("--grid", type=Path, help="PNG of reconstructions of unseen images")
-  found.add_argument("--results", type=Path, help="JSON with the curves and the final figures")
-  args = found.parse_args()
+@script(__doc__)
+@training_options()
+@click.option("--tensorboard", is_flag=True, help="Write a log for TensorBoard too.")
+@click.option("--store-dtype", default="float32", metavar="NAME", help="Dtype of the exported weights.")
+@click.option("--grid", type=PATH, metavar="FILE", help="Picture of reconstructions of unseen images (.png).")
+@click.option("--results", type=PATH, metavar="FILE", help="Curves and final figures (.json).")
+def main(
+  config: str, assignments: tuple[str, ...], run_dir: Path | None, resume: bool, export: Path | None, tensorboard: bool,
+  store_dtype: str, grid: Path | None, results: Path | None,
+) -> None:  # fmt: skip
   logging.basicConfig(level=logging.WARNING)
-  run_dir = args.run_dir or Path("runs/tokenizer")
-  with one_line_errors():
-    config = override(get_config(args.config), args.set)
-    state = train(config, run_dir, args.resume, args.tensorboard)
-  if args.export is None and args.grid is None and args.results is None:
+  run_dir = run_dir or Path("runs/tokenizer")
+  run = override(get_config(config), assignments)
+  state = train(run, run_dir, resume, tensorboard)
+  if export is None and grid is None and results is None:
     return
 
-  tokenizer, source = patch_vq_fns(config.model), scene_images()
+  tokenizer, source = patch_vq_fns(run.model), scene_images()
   times = json.loads((run_dir / "time.json").read_text())
-  params = jax.tree.map(lambda x: x.astype(args.store_dtype).astype(x.dtype), jax.device_get(state.ema))
-  figures = {name: evaluate(tokenizer, params, config.model.num_codes, pixels) for name, pixels in source.splits().items()}
+  params = jax.tree.map(lambda x: x.astype(store_dtype).astype(x.dtype), jax.device_get(state.ema))
+  figures = {name: evaluate(tokenizer, params, run.model.num_codes, pixels) for name, pixels in source.splits().items()}
   figures |= source.extra_fn(_round_trip_fn(tokenizer, params))
-  if args.export is not None:
+  if export is not None:
     meta = {
       "licence": LICENCE,
-      "command": command_of("tokenizer", config, TokenizerRun()),
-      "run": dataclasses.asdict(config),
+      "command": command_of("tokenizer", run, TokenizerRun()),
+      "run": dataclasses.asdict(run),
       "steps": int(state.step),
-      "seed": config.seed,
+      "seed": run.seed,
       "images": source.counts,
       "figures": figures,
       "time": times,
     }
-    checkpoints.save(args.export, config.model, jax.tree.map(jnp.asarray, params), meta=meta, dtype=args.store_dtype)
-  if args.grid is not None:
-    args.grid.parent.mkdir(parents=True, exist_ok=True)
+    checkpoints.save(export, run.model, jax.tree.map(jnp.asarray, params), meta=meta, dtype=store_dtype)
+  if grid is not None:
+    grid.parent.mkdir(parents=True, exist_ok=True)
     examples = source.examples()
-    image_grid(examples, reconstruct(tokenizer, params, examples)[1]).save(args.grid, optimize=True)
-  if args.results is not None:
-    args.results.parent.mkdir(parents=True, exist_ok=True)
-    document = {"config": dataclasses.asdict(config), "versions": {"jax": jax.__version__}, "time": times}
+    image_grid(examples, reconstruct(tokenizer, params, examples)[1]).save(grid, optimize=True)
+  if results is not None:
+    results.parent.mkdir(parents=True, exist_ok=True)
+    document = {"config": dataclasses.asdict(run), "versions": {"jax": jax.__version__}, "time": times}
     document |= {"figures": figures, "eval": read_metrics(run_dir / "eval.jsonl")}
     document["train"] = [
       {name: record[name] if name == "step" else round(record[name], 5) for name in ("step", "loss", "l1", "psnr", "used")}
       for record in read_metrics(run_dir / "metrics.jsonl")
     ]
-    args.results.write_text(json.dumps(document) + "\n")
+    results.write_text(json.dumps(document) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn
 from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:

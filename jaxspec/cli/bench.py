@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -63,11 +62,8 @@ def _check_options(options: dict[str, Any]) -> None:
 
 
 def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
-  import jax
-
   from jaxspec.cli import prompts
   from jaxspec.cli.networks import load_sources, sources_of
-  from jaxspec.core.options import values_of
   from jaxspec.methods import Plain
   from jaxspec.run import chain_bench
 
@@ -78,30 +74,8 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   draft, method = chain_bench.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]
   methods = methods or [pipeline.method(method, draft=draft)]
-  sampling = pipeline.sampling()
-  # Whatever does not fit shows before anything is measured. No end token ends a row: both sides draw equally many tokens.
-  jobs = [pipeline.job(encoded, method=made, sampling=sampling, seed=options["seed"], ends=False) for made in methods]
-  plain = jobs[0].but(Plain())
-  cells = [(rows, job) for rows in options["batches"] or BATCHES for job in jobs]
-  working("Measuring")
-  working.step(0, len(cells) + 1, "measurement", "Passes over several tokens")
-  with pipeline.context():  # holds for one thread
-    report = {
-      "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
-      "device": jax.devices()[0].device_kind,
-      "versions": {"jax": jax.__version__, "python": platform.python_version()},
-      "dtype": pipeline.dtype,
-      "matmul_precision": pipeline.matmul_precision,
-      "draft": draft,
-      "method": method,
-      "seed": options["seed"],
-      "prompts": encoded.captions,
-      "repeats": options["repeats"],
-      "settings": values_of(sampling),
-      "scoring": chain_bench.scoring(pipeline, encoded.condition, options["repeats"]),
-      "decoding": [],
-    }
-  for done, (rows, job) in enumerate(cells, 1):
-    working.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {job.method.options()['gamma']}")
-    report["decoding"].append(chain_bench.decoding(job, plain, rows, options["repeats"]))
-  return report
+  # What does not fit shows before anything is measured. No end token ends a row: both sides draw equally many tokens.
+  kwargs = dict(sampling=pipeline.sampling(), seed=options["seed"], ends=False)
+  jobs = [pipeline.job(encoded, method=made, **kwargs) for made in methods]
+  batches = options["batches"] or BATCHES
+  return chain_bench.report(jobs, jobs[0].but(Plain()), batches, options["repeats"], progress=working)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:
@@ -164,16 +165,10 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   Raises:
     ValueError: in one line, before anything is measured.
   """
-  import os
-
-  import jax
-
   from jaxspec.cli.compilation_cache import enable
-  from jaxspec.core.options import values_of
-  from jaxspec.planning.imposed_bench import ImposedBench
+  from jaxspec.planning.imposed_bench import imposed_report
   from jaxspec.planning.parts import needs_of
   from jaxspec.planning.random_weights import RandomModel
-  from jaxspec.planning.this_machine import this_machine
 
   asked, dtype = _asked(options), options["dtype"]
   model, method, sampling = asked.model, asked.method, asked.sampling
@@ -181,40 +176,8 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # refuses by shapes, before there are weights
   enable()
   _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
-  here = this_machine(dtype)
-  report = {
-    "model": model.name,
-    "parameters": model.sized(dtype).num_parameters,
-    "draft": None if (drafting := random.draft(method)) is None else drafting.name,
-    "num_tokens": model.num_tokens,
-    "method": {"name": method.name, "options": values_of(method)},
-    "sampling": values_of(sampling),
-    "dtype": dtype,
-    "repeats": options["repeats"],
-    "device": jax.devices()[0].device_kind,
-    "cpus": os.cpu_count(),
-    "jax": jax.__version__,
-    "bytes_per_s": here.device.bandwidth,
-    "operations_per_s": here.device.peak(dtype),
-    "plain": {},
-    "cells": [],
-  }
-  total, done = len(asked.batches) * (1 + len(asked.acceptances)), 0
-  working("Measuring")
-  for rows in asked.batches:
-    bench = ImposedBench(random, rows, sampling, options["repeats"], here)
-    working.step(done, total, "measurement", f"Batch {rows}, plain")
-    report["plain"][rows] = bench.plain()
-    done += 1
-    for text, acceptance in asked.acceptances.items():
-      working.step(done, total, "measurement", f"Batch {rows}, {method.name} at {text}")
-      found = bench.figures(method, acceptance, lock_step=options["lock_step"] and rows > 1)
-      said = acceptance
-      if not isinstance(acceptance, float | int):
-        said = {"file": Path(text).name, "mean": acceptance.acceptance, "source": acceptance.source}
-      report["cells"].append({"batch": rows, "acceptance": said} | found)
-      done += 1
-  return report
+  rows_and_steps = dict(batches=asked.batches, lock_step=options["lock_step"], repeats=options["repeats"])
+  return imposed_report(random, method, sampling, asked.acceptances, **rows_and_steps, progress=working)
 
 
 def _fields(chosen: Any, cls: Any) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import PATH, common
+from jaxspec.core.command_line import UserError
 
 _GROUPS = (
   Group("Networks and what belongs to them", (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import math
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 import click
 
 from jaxspec.cli.declared import options_for
-from jaxspec.cli.errors import UserError, interruptible, reading
-from jaxspec.cli.options import NETWORKS, PATH, common
+from jaxspec.cli.errors import interruptible, reading
+from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.options import MAX_SEED
 from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar
@@ -23,8 +23,6 @@ from jaxspec.run.chosen import Chosen
 
 # Of the method: what a threshold depends on.
 _OPTIONS = ("gamma", "target_prefix", "inject")
-MOST_TRIALS = 24  # decodes of a search
-FEW = 128  # images of most trials, where there are more than twice as many
 
 
 @click.command(no_args_is_help=False)
@@ -89,39 +87,24 @@ def _read_rates(text: str) -> list[float]:
 
 
 def _work(
-  options: dict[str, Any], rates: list[float], report, stack: contextlib.ExitStack
+  options: dict[str, Any], rates: list[float], working, stack: contextlib.ExitStack
 ) -> tuple[Path, dict[str, Any], dict[str, Any]]:
-  import jax
-  import jax.numpy as jnp
-  import numpy as np
-
-  import jaxspec
+  """The config file of the draft, what it holds, and the calibration."""
   from jaxspec.cli import compilation_cache, prompts
   from jaxspec.cli.job import make_job
   from jaxspec.cli.networks import load_sources, sources_of
-  from jaxspec.cli.trials import Trials
-  from jaxspec.intervals.scores import IntervalScore
+  from jaxspec.evaluation.calibration import FIRST_TAU, Search, calibrate
   from jaxspec.io.checkpoints import CONFIG_FILE, read_config
   from jaxspec.run.batches import batch_rows
-  from jaxspec.run.calibration import (
-    MOST_TRIALS_AGAIN,
-    Calibrated,
-    find_threshold,
-    find_threshold_by_few,
-    prompts_hash,
-  )
   from jaxspec.run.job import draft_name
-  from jaxspec.run.run import prepare
-  from jaxspec.sampling import SamplingConfig
   from jaxspec.serving.edge.journal import Journal
-  from jaxspec.serving.server.digests import environment, weights_digest
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
   networks, asked = sources_of(options), prompts.read(options)
   other = prompts.read({"prompts": options["held_out"], "prompt_file": options["held_out_file"]})
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
-  chosen = Chosen(Ciar.name, options["draft"], given | {"tau": 1.0})
+  chosen = Chosen(Ciar.name, options["draft"], given | {"tau": FIRST_TAU})
   chosen.check()
   if rates[0] <= (prefix := options["target_prefix"] or 0.0):
     raise UserError(f"Must have --rates above --target-prefix, {prefix:g}, we instead got {rates[0]:g}")
@@ -136,84 +119,14 @@ def _work(
   rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
   job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])
   draft = draft_name(job.method)
-  assert draft is not None and isinstance(job.sampling, SamplingConfig)  # as `Ciar` has
+  assert draft is not None  # as `Ciar` has
   folder = pipeline.drafts.loaded(draft).folder
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
-
   first, second = job.part(slice(len(asked.prompts))), job.part(slice(len(asked.prompts), None))
-  second = dataclasses.replace(second, seed=(job.seed or 0) + 1)  # other keys, too
-  conditions = first.condition, second.condition
-  batches = [one.batches(rows, samples=options["samples"]) for one in (first, second)]
-  decoder, params = job.decoder, job.decoder.parts.params
-  report("Compiling")
-  decode = interruptible(prepare, job, batches[0])
-
-  few = FEW if not options["quantile"] and batches[0].num > 2 * FEW else None
-  trials = 1 if options["quantile"] else MOST_TRIALS
-  each = trials * batches[0].num + batches[1].num  # at most: images of a threshold
-  if few:  # two searches more among them, and a trial of all between the two
-    each += (MOST_TRIALS + MOST_TRIALS_AGAIN) * few + batches[0].num
-  done = most = 0  # images; nothing is said of those that starts take
-
-  def decode_at(tau: float, part: int, first: int | None):
-    nonlocal done
-    at = params._replace(draft=params.draft._replace(gate=jnp.float32(tau)))
-    num, parts = first or batches[part].num, []
-    for key_data, condition in zip(batches[part].key_data[: -(-num // rows)], batches[part].condition):
-      parts.append(jax.device_get(decode(key_data, condition, at)))
-      done += min(rows, num - rows * (len(parts) - 1))
-      if most:
-        report.step(done, most, "image", at_most=True)
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:num], *parts)
-
-  journal, settings = None, {}
-  if options["journal"] is not None:
-    settings = job.settings() | {"samples": options["samples"], "batch": rows}
-    settings["prompts"], settings["held-out prompts"] = (weights_digest(condition).hex() for condition in conditions)
-    settings["networks"] = [repr(network.config) for network in (decoder.target, decoder.draft) if network is not None]
-    settings["weights"] = weights_digest(params).hex()
-    settings["environment"] = environment(), jaxspec.__version__
-    journal = stack.enter_context(Journal(options["journal"]))
-  tried = Trials(functools.partial(interruptible, decode_at), settings, journal)
-
-  starts = tried.starts(rates, few)
-  report("Searching")
-  thresholds, done, most = [], 0, len(rates) * each
-  for number, (rate, start) in enumerate(zip(rates, starts), 1):
-    report.step(done, most, "image", f"Threshold {number} of {len(rates)}, {rate:g} cloud calls per token", at_most=True)
-    rate_of = lambda tau: tried.at(tau, 0).rate
-    tolerance = options["tolerance"]
-    try:
-      if options["quantile"]:
-        found = Calibrated(start, rate_of(start), 1)
-      elif few:
-        rate_of_few = lambda tau: tried.at(tau, 0, few).rate
-        found = find_threshold_by_few(
-          rate_of, rate_of_few, rate, start=start, tolerance=tolerance, max_trials=MOST_TRIALS
-        )
-      else:
-        found = find_threshold(rate_of, rate, start=start, tolerance=tolerance, max_trials=MOST_TRIALS)
-    except ValueError as error:
-      raise UserError(f"Cloud rate {rate:g} with --gamma {job.method.options()['gamma']}: {error}") from error
-    again = tried.at(found.tau, 1)
-    most = done + (len(rates) - number) * each
-    thresholds.append(
-      {"rate": rate, "tau": found.tau, "achieved": found.rate, "held_out": again.rate, "interval": again.interval}
-    )
+  second = dataclasses.replace(second, seed=options["seed"] + 1)  # other keys, too
+  journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
+  search = Search(rates, options["tolerance"], options["quantile"], options["samples"], rows)
+  calibration = interruptible(calibrate, first, second, search, journal=journal, progress=working)
   with reading(folder):
-    document = read_config(folder)
-  score = IntervalScore()
-  calibration = {
-    "score": score.uncertainty.form,
-    "scaling": score.scaling,
-    **{name: getattr(job.method, name) for name in (*_OPTIONS, "verify")},
-    "cfg_scale": job.sampling.cfg_scale,
-    "temperature": job.sampling.temperature,
-    "images": batches[0].num,
-    "prompts": prompts_hash(asked.prompts),
-    "held_out_prompts": prompts_hash(other.prompts),
-    "policy": "quantile" if options["quantile"] else "search",
-    "thresholds": thresholds,
-  }
-  return folder / CONFIG_FILE, document, calibration
+    return folder / CONFIG_FILE, read_config(folder), calibration

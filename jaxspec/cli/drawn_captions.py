@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
+from jaxspec.core.command_line import UserError
 from jaxspec.run.chosen import Chosen
 
 if TYPE_CHECKING:  # the command answers wrong options before anything heavy is imported

@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError
 from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import PATH, common, was_given
 from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import write_whole
 from jaxspec.run.batches import MAX_ROWS
 

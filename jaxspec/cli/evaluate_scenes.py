@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.options import was_given
+from jaxspec.core.command_line import UserError
 from jaxspec.evaluation import scenes
 from jaxspec.run.chosen import Chosen
 

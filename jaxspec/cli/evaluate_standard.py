@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from jaxspec.cli.drawn_captions import Drawn
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
+from jaxspec.core.command_line import UserError
 from jaxspec.run.chosen import Chosen
 
 FEWEST = 2  # images of a covariance

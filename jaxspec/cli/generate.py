@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
-from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn, was_given
+from jaxspec.cli.options import NETWORKS, common, unread, warn, was_given
 from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import destination, write_whole
 
 LINKS = ("5g", "4g", "wifi")
@@ -236,15 +237,21 @@ def _check_compared(pipeline, method: str | None) -> None:
 
 def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
   """The rows that a server's target judged, as the only run."""
-  from jaxspec.cli import over_cloud
   from jaxspec.io import checkpoints
+  from jaxspec.serving.edge.journal import Journal
+  from jaxspec.serving.edge.retries import Policy
+  from jaxspec.serving.remote_generation import generate_over_cloud, profile_for
 
-  if options["journal"] is not None and batches.num != 1:
+  file = options["journal"]
+  if file is not None and batches.num != 1:
     raise UserError(f"--journal goes with one {job.noun}, we instead got {batches.num}")
-  profile = over_cloud.check(job, cloud, interruptible(checkpoints.digest, job.pipeline.family.target.folder))
-  run = over_cloud.decode(job, batches, cloud, options, profile=profile, report=report)
-  if run.messages.resumes:
-    _warn(job, over_cloud.lost(run.messages.resumes))
+  profile = profile_for(job, cloud, interruptible(checkpoints.digest, job.pipeline.family.target.folder))
+  kwargs = dict(profile=profile, url=options["cloud"], policy=Policy(give_up_s=options["give_up"]), progress=report)
+  with contextlib.nullcontext() if file is None else Journal(file) as journal:
+    run = interruptible(generate_over_cloud, job, batches, cloud, journal=journal, **kwargs)
+  if times := run.messages.resumes:
+    often = "once" if times == 1 else f"{times} times"
+    _warn(job, f"The server lost the stream {often}, as after a restart; the edge resumed it")
   if run.failure is not None:
     job.warnings.append(str(run.failure))
   return [run]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import UserError
 
 PROMPT_FILES = ("prompts.json", "prompts.txt")
 

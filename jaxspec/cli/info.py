@@ -17,9 +17,9 @@ from rich.text import Text
 from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
-from jaxspec.cli.errors import UserError
 from jaxspec.cli.networks import sources_of
 from jaxspec.cli.options import PATH, common
+from jaxspec.core.command_line import UserError
 from jaxspec.core.error_lines import one_line
 from jaxspec.io.shipped import BUNDLES, named, shipped
 from jaxspec.io.stored_files import check_readable

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import click
 
-from jaxspec.cli import errors
+from jaxspec.cli.errors import imported
+from jaxspec.core.command_line import Group, UserError
 from jaxspec.core.options import suggestion
 
 
@@ -17,8 +18,8 @@ class LazyCommand(NamedTuple):
   summary: str
 
 
-class LazyGroup(click.Group):
-  """Group over a table of `LazyCommand`; failures end in one line, see `jaxspec.cli.errors`."""
+class LazyGroup(Group):
+  """Group over a table of `LazyCommand`."""
 
   def __init__(self, *args, lazy_commands: dict[str, LazyCommand], **kwargs):
     super().__init__(*args, **kwargs)
@@ -32,21 +33,16 @@ class LazyGroup(click.Group):
       return None
     module, _, attribute = self._lazy_commands[cmd_name].target.partition(":")
     try:
-      return getattr(errors.imported(module), attribute)
+      return getattr(imported(module), attribute)
     except (ImportError, AttributeError) as error:
-      raise errors.UserError(f"The command {cmd_name!r} is not part of this installation ({error})") from error
+      raise UserError(f"The command {cmd_name!r} is not part of this installation ({error})") from error
 
   def resolve_command(self, ctx: click.Context, args: list[str]):
     if args and not args[0].startswith("-") and args[0] not in self._lazy_commands:
       known, hint = ", ".join(self._lazy_commands), suggestion(args[0], self._lazy_commands)
-      raise errors.UserError(f"Must have a command in {known}, we instead got {args[0]!r}{hint}")
+      raise UserError(f"Must have a command in {known}, we instead got {args[0]!r}{hint}")
     return super().resolve_command(ctx, args)
 
   def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     with formatter.section("Commands"):
       formatter.write_dl([(name, command.summary) for name, command in self._lazy_commands.items()])
-
-  def main(self, *args, standalone_mode: bool = True, **kwargs):
-    if not standalone_mode:
-      return super().main(*args, standalone_mode=False, **kwargs)
-    errors.run_group(super().main, *args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import UserError
 from jaxspec.io import shipped
 from jaxspec.run.sources import Sources
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import click
 
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.options import MAX_SEED
 
-PATH = click.Path(path_type=Path)
 DTYPES = ("float32", "bfloat16")
 # What names the networks of a command; `jaxspec.cli.networks.load_sources` reads them.
 NETWORKS = ("model", "tokenizer", "text_encoder", "draft_model")

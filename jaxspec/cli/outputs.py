@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import UserError
 from jaxspec.io.whole_files import destination, is_stdout, is_stream
 
 _TEXTS = (".json", ".md")

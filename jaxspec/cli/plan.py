@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
+from jaxspec.core.command_line import UserError
 
 MOST_BATCHES = 6  # columns of a table of 100 characters
 DEFAULT_DTYPE = "bfloat16"

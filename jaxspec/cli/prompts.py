@@ -6,7 +6,8 @@ import codecs
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxspec.cli.errors import UserError, interruptible
+from jaxspec.cli.errors import interruptible
+from jaxspec.core.command_line import UserError
 
 if TYPE_CHECKING:
   from jaxspec.families.family import Encoded, Family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import UserError
 from jaxspec.families.family import Encoded
 from jaxspec.families.text_features import write_features
 from jaxspec.io.whole_files import write_whole

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from jaxspec.cli.cloud_options import read_file
-from jaxspec.cli.errors import UserError, imported, interruptible
+from jaxspec.cli.errors import imported, interruptible
 from jaxspec.cli.options import PATH, common, unread, warn
+from jaxspec.core.command_line import UserError
 from jaxspec.serving.wire.address import Address, parse_address
 
 _COUNT = click.IntRange(1, (1 << 31) - 1)

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import Interrupted, UserError, imported, interruptible
+from jaxspec.cli.errors import imported, interruptible
 from jaxspec.cli.options import NETWORKS, PATH, common
+from jaxspec.core.command_line import Interrupted, UserError
 
 
 @click.command(no_args_is_help=False)

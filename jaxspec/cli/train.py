@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import PATH, UserError, set_option
 from jaxspec.core.error_lines import one_line
 
 
 @click.command()
 @click.option("--config", "spec", required=True, metavar="FILE[:ARG]", help="Config file and its argument.")
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Override, e.g. loop.num_steps=500.")
-@click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/NAME of the file]")
+@set_option
+@click.option("--run-dir", type=PATH, metavar="DIR", help="[default: runs/NAME of the file]")
 @click.option("--resume/--no-resume", default=True, show_default=True, help="Go on with a run, or refuse its folder.")
 @click.option("--dry-run", is_flag=True, help="Only show the resolved config.")
 def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume: bool, dry_run: bool) -> None:
@@ -32,7 +32,7 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
   \b
   jaxspec train --config experiments/train/scene_target.py --set loop.num_steps=500
   """
-  from jaxspec.training.overrides import override
+  from jaxspec.core.overrides import override
 
   file, arg = split_spec(spec)
   module = load_config_file(file)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from jaxspec.core.expected_tokens import acceptance_for
+from jaxspec.core.options import values_of
 from jaxspec.methods import Method, Plain
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.plan import make_plan
 from jaxspec.planning.random_weights import RandomModel
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+from jaxspec.planning.this_machine import this_machine
 from jaxspec.run import measure
 from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.decoder import Decoder
+from jaxspec.run.progress import SILENT, Progress
 from jaxspec.sampling import SamplingConfig
 from jaxspec.verifiers.imposed import Imposed
 
@@ -141,3 +147,53 @@ def break_even(steps: float, drafts: int) -> float | None:
     0 if a round costs no more than a step, None if there is no such acceptance.
   """
   return None if steps > drafts + 1 else acceptance_for(steps, drafts)
+
+
+def imposed_report(
+  random: RandomModel, method: Method, sampling: SamplingConfig, acceptances: Mapping[str, float | RecordedAcceptance], *,
+  batches: Sequence[int], lock_step: bool, repeats: int, progress: Progress = SILENT,
+) -> dict[str, Any]:  # fmt: skip
+  """Plain decoding and a method at every acceptance, for every batch size; JSON.
+
+  Args:
+    random: the networks.
+    acceptances: probabilities, or what was recorded, by name; of a recording the name is its file.
+    batches: rows decoded together.
+    lock_step: measure batches whose rows all wait for the one that accepts fewest, too.
+    repeats: counted turns.
+  """
+  model, dtype = random.model, random.dtype
+  here = this_machine(dtype)
+  report = {
+    "model": model.name,
+    "parameters": model.sized(dtype).num_parameters,
+    "draft": None if (drafting := random.draft(method)) is None else drafting.name,
+    "num_tokens": model.num_tokens,
+    "method": {"name": method.name, "options": values_of(method)},
+    "sampling": values_of(sampling),
+    "dtype": dtype,
+    "repeats": repeats,
+    "device": jax.devices()[0].device_kind,
+    "cpus": os.cpu_count(),
+    "jax": jax.__version__,
+    "bytes_per_s": here.device.bandwidth,
+    "operations_per_s": here.device.peak(dtype),
+    "plain": {},
+    "cells": [],
+  }
+  total, done = len(batches) * (1 + len(acceptances)), 0
+  progress("Measuring")
+  for rows in batches:
+    bench = ImposedBench(random, rows, sampling, repeats, here)
+    progress.step(done, total, "measurement", f"Batch {rows}, plain")
+    report["plain"][rows] = bench.plain()
+    done += 1
+    for name, acceptance in acceptances.items():
+      progress.step(done, total, "measurement", f"Batch {rows}, {method.name} at {name}")
+      found = bench.figures(method, acceptance, lock_step=lock_step and rows > 1)
+      shown: Any = acceptance
+      if isinstance(acceptance, RecordedAcceptance):
+        shown = {"file": Path(name).name, "mean": acceptance.acceptance, "source": acceptance.source}
+      report["cells"].append({"batch": rows, "acceptance": shown} | found)
+      done += 1
+  return report

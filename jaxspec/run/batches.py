@@ -43,6 +43,11 @@ class Batches(NamedTuple):
   def __len__(self) -> int:
     return len(self.key_data)
 
+  def first(self, num: int) -> Batches:
+    """The first ``num`` rows in batches of the same size."""
+    count = -(-num // self.rows)
+    return Batches(self.prompt[:num], self.sample[:num], self.key_data[:count], self.condition[:count])
+
 
 def batch_rows(batch: int | None, num: int) -> int:
   """Rows of the compiled batch: at most ``batch``, and at most an even split of ``num`` rows.

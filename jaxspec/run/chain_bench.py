@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+import platform
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,14 +13,16 @@ import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.core.network import Network
+from jaxspec.core.options import values_of
 from jaxspec.core.types import PyTree
 from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
 from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.batches import split
-from jaxspec.run.job import Job
+from jaxspec.run.job import Job, draft_name
 from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.progress import SILENT, Progress
 from jaxspec.run.run import prepare
 from jaxspec.sampling import SamplingConfig
 
@@ -38,7 +42,7 @@ def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
   """
   if pipeline.family.space.kind != DISCRETE:
     raise ValueError(
-      f"Must have networks of discrete tokens to bench chains of, {pipeline.name} draws {pipeline.family.space.noun}: "
+      f"Must have networks of discrete tokens to bench, {pipeline.name} draws {pipeline.family.space.noun}: "
       "jaxspec generate --compare measures them"
     )
   families = {}
@@ -62,18 +66,56 @@ def rows_of(condition: PyTree, num: int) -> PyTree:
 
 
 def _decode_of(job: Job, rows: int) -> Decode:
-  """The decode of a batch, compiled at the first call."""
+  """The decode of a batch by any key, compiled at its first call; every turn of a measurement has a key of its own."""
   condition, row = rows_of(job.condition, rows), np.arange(rows)
   batches_of = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
   prepared = functools.cache(lambda: prepare(job, batches_of(jax.random.key(0))))
   return lambda key: prepared()(batches_of(key).key_data[0], condition)
 
 
+def report(
+  jobs: Sequence[Job], plain: Job, batches: Sequence[int], repeats: int, *, progress: Progress = SILENT
+) -> dict[str, Any]:
+  """Passes over several tokens, and every job against plain decoding at every batch size; JSON.
+
+  Args:
+    jobs: of one method that samples chains, with several draft lengths.
+    plain: of the same prompts.
+    batches: rows decoded together.
+    repeats: counted turns.
+  """
+  job, pipeline = jobs[0], jobs[0].pipeline
+  cells = [(rows, one) for rows in batches for one in jobs]
+  progress("Measuring")
+  progress.step(0, len(cells) + 1, "measurement", "Passes over several tokens")
+  with pipeline.context():
+    passes = scoring(pipeline, job.condition, repeats)
+  decodes = []
+  for done, (rows, one) in enumerate(cells, 1):
+    progress.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {one.method.options()['gamma']}")
+    decodes.append(decoding(one, plain, rows, repeats))
+  return {
+    "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
+    "device": jax.devices()[0].device_kind,
+    "versions": {"jax": jax.__version__, "python": platform.python_version()},
+    "dtype": pipeline.dtype,
+    "matmul_precision": pipeline.matmul_precision,
+    "draft": draft_name(job.method),
+    "method": job.method.name,
+    "seed": job.seed,
+    "prompts": job.captions,
+    "repeats": repeats,
+    "settings": values_of(job.sampling),
+    "scoring": passes,
+    "decoding": decodes,
+  }
+
+
 def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, Any]:
   """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
-  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of ids only
+  assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of discrete tokens only
   length = pipeline.family.default_length(sampling)
 
   def calls(network: Network, blocks: tuple[int, ...]) -> dict[int, Callable[[], Any]]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jaxspec.cli import audit, audit_report
 from jaxspec.cli.audit_table import print_report
-from jaxspec.cli.errors import UserError
+from jaxspec.core.command_line import UserError
 from jaxspec.core.state import Counters, DecodeResult
 from jaxspec.evaluation.audit import summarize_audit
 from jaxspec.methods import Eagle, Gsd, Plain, Sjd

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jaxspec.cli import trials
-from jaxspec.run.calibration import prompts_hash
+from jaxspec.evaluation import threshold_trials
+from jaxspec.evaluation.threshold_search import prompts_hash
 from jaxspec.run.cloud_calls import cloud_calls
 
 LOCAL = "local"
@@ -81,12 +81,12 @@ def test_calibration_is_stored_and_used(run, fails, generate, bundle, tmp_path, 
   quick = run(*again, "--quantile", "--samples", 16)  # as many rows as a batch of the search: the same program
   assert quick.exit_code == 0 and "cloud rate 0.400" in quick.stdout, quick.output
   # Prompts of files, and more images than most trials take: 16 of 64.
-  monkeypatch.setattr(importlib.import_module("jaxspec.cli.calibrate"), "FEW", 16)
+  monkeypatch.setattr(importlib.import_module("jaxspec.evaluation.calibration"), "FEW", 16)
   for name, first in (("found", 0), ("tried", 32)):
     (tmp_path / name).write_text("".join(f"{first + number} red apples\n" for number in range(32)), encoding="utf-8")
   files = ("--prompt-file", tmp_path / "found", "--held-out-file", tmp_path / "tried")
   images = []
-  monkeypatch.setattr(trials, "cloud_calls", lambda out: (images.append(len(out.lengths)), cloud_calls(out))[1])
+  monkeypatch.setattr(threshold_trials, "cloud_calls", lambda out: (images.append(len(out.lengths)), cloud_calls(out))[1])
   settings = (*again[4:-1], "--tolerance", 0.01, "--samples", 2, "--batch", 16, "--journal", tmp_path / "trials.journal")
   many = run(*again[:1], *files, *settings)
   assert many.exit_code == 0, (many.output, many.exception)

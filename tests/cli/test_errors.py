@@ -11,7 +11,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxspec.cli import errors, image_folder, prompts
+from jaxspec.cli import image_folder, prompts
+from jaxspec.core.command_line import exit_with
 from jaxspec.io import checkpoints
 from jaxspec.run.json_values import as_json
 
@@ -252,10 +253,11 @@ def test_interrupt_in_compiled_code():
     "import signal, time\n"
     "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background inherits that it is ignored
     "from jaxspec.cli import errors\n"
-    "def main(**kwargs):\n"
+    "from jaxspec.core.command_line import exit_with\n"
+    "def main():\n"
     "  print('ready', flush=True)\n"
     "  errors.interruptible(time.sleep, 60)\n"
-    "errors.run_group(main)\n"
+    "exit_with(main)\n"
   )
   process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
   assert process.stdout.readline() == "ready\n"
@@ -288,4 +290,6 @@ def test_a_backend_that_starts_nowhere(monkeypatch, capsys):
     raise AssertionError
 
   monkeypatch.setattr(jax, "default_backend", assertion)
-  assert errors._explain(AssertionError()) == 2 and "JAX cannot start a" in capsys.readouterr().err
+  with pytest.raises(SystemExit, match="2"):
+    exit_with(assertion)
+  assert "JAX cannot start a" in capsys.readouterr().err

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxspec.cli import errors, outputs
+from jaxspec.cli import outputs
+from jaxspec.core.command_line import UserError
 from jaxspec.io import whole_files
 
 
@@ -35,7 +36,7 @@ def test_links_are_followed_and_modes_kept(tmp_path):
   whole_files.write_whole(link, lambda work: work.write_text("new"))
   assert link.is_symlink() and real.read_text() == "new" and real.stat().st_mode & 0o777 == 0o600
   (tmp_path / "lost.json").symlink_to(tmp_path / "nowhere" / "x.json")
-  with pytest.raises(errors.UserError, match="there is no folder .*nowhere"):
+  with pytest.raises(UserError, match="there is no folder .*nowhere"):
     outputs.check_writable(tmp_path / "lost.json", suffix=".json")
 
 
@@ -52,13 +53,13 @@ def test_every_name_of_stdout(fails, bundle, monkeypatch):
     files = ("--json", name, "--save-acceptance", "-")
     assert "different files" in fails("generate", "apple", "--checkpoint", bundle, *files)
   monkeypatch.setattr(sys, "stdout", None)
-  with pytest.raises(errors.UserError, match="stdout is closed"):
+  with pytest.raises(UserError, match="stdout is closed"):
     outputs.check_writable(Path("-"), suffix=".json")
 
 
 def test_a_stdout_of_few_characters():
   """A report loses no work, whatever the encoding."""
-  code = "from jaxspec.cli import errors; errors.run_group(lambda **_: print('\u00e9 \U0001f642'))"
+  code = "from jaxspec.core.command_line import exit_with; exit_with(lambda: print('\u00e9 \U0001f642'))"
   for encoding in ("ascii", "latin-1", "utf-8"):
     env = os.environ | {"PYTHONIOENCODING": encoding}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True)
@@ -72,7 +73,7 @@ def test_texts_go_to_pipes_and_devices(tmp_path):
   os.mkfifo(pipe)
   for path in (pipe, Path("/dev/null"), Path("-")):
     outputs.check_writable(path, suffix=".json")
-  with pytest.raises(errors.UserError, match="a file name that ends in .png"):
+  with pytest.raises(UserError, match="a file name that ends in .png"):
     outputs.check_writable(Path("-"), suffix=".png")
   found = []
   reader = threading.Thread(target=lambda: found.append(pipe.read_text()))

@@ -212,7 +212,7 @@ def test_a_lost_stream_is_one_line(run, over, monkeypatch):
   assert rows_of(document, "ar") == rows_of(wanted, "ar")
   (line,) = outcome.stderr.splitlines()
   assert (
-    line.startswith("Warning: The server lost a stream 2 times") and document["methods"]["ar"]["messages"]["resumes"] == 2
+    line.startswith("Warning: The server lost the stream 2 times") and document["methods"]["ar"]["messages"]["resumes"] == 2
   )
   assert document["warnings"] == [line.removeprefix("Warning: ")] and not wanted["warnings"]
 
@@ -311,7 +311,7 @@ def test_a_server_that_is_killed_is_one_line(run, networks, monkeypatch):
   found = decoded(outcome)
   assert rows_of(found, "sqs") == rows_of(wanted, "sqs") and server.starts >= 2
   (line,) = outcome.stderr.splitlines()
-  assert "lost a stream once" in line
+  assert "lost the stream once" in line
 
 
 @pytest.fixture(scope="module")

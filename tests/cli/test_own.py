@@ -64,7 +64,9 @@ def test_the_page_from_released_files_to_heads(run, tmp_path, monkeypatch):
       said[line] = outcome.stdout
     else:
       monkeypatch.setattr(sys, "argv", words[2:])
-      runpy.run_module(words[2], run_name="__main__")
+      with pytest.raises(SystemExit) as ended:
+        runpy.run_module(words[2], run_name="__main__")
+      assert ended.value.code == 0, line
   own = read_bundle("own")
   assert list(own.drafts) == ["draft-1", "eagle", "inter-1"] and own.parts == {"tokenizer": "tokenizer"}
   assert own.defaults.sampling == {"cfg_scale": 4.0, "top_k": 2000} and own.defaults.options == {"gamma": 3}

@@ -11,7 +11,7 @@ import click
 import pytest
 
 import jaxspec
-from jaxspec.cli import errors
+from jaxspec.core.command_line import exit_with
 
 CODES = [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")]
 
@@ -37,7 +37,7 @@ def test_a_signal_unwinds_what_runs(number, code, word, capsys):
 
   before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
   with pytest.raises(SystemExit) as caught:
-    errors.run_group(command.main, [])
+    exit_with(lambda: command.main([], standalone_mode=False))
   assert caught.value.code == code and unwound
   assert f"{word}: no file was left half-written" in capsys.readouterr().err
   assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
@@ -45,9 +45,7 @@ def test_a_signal_unwinds_what_runs(number, code, word, capsys):
 
 def test_a_thread_has_no_signals():
   done = []
-  thread = threading.Thread(
-    target=lambda: done.append(pytest.raises(SystemExit, errors.run_group, lambda **_: 3).value.code)
-  )
+  thread = threading.Thread(target=lambda: done.append(pytest.raises(SystemExit, exit_with, lambda: 3).value.code))
   thread.start()
   thread.join()
   assert done == [3]
@@ -62,12 +60,13 @@ def test_an_import_that_loses_exceptions_is_left(number, code, word, tmp_path):
   program = (
     "import signal\n"
     "from jaxspec.cli import errors\n"
+    "from jaxspec.core.command_line import exit_with\n"
     "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "def main(standalone_mode):\n"
+    "def main():\n"
     "  open('kept', 'w').close()\n"
     "  try: errors.imported('slow')\n"
     "  finally: __import__('os').unlink('kept')\n"
-    "errors.run_group(main)\n"
+    "exit_with(main)\n"
   )
   paths = os.pathsep.join((str(tmp_path), str(Path(jaxspec.__file__).parents[1])))
   kwargs = dict(cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, text=True)

@@ -11,12 +11,12 @@ import pytest
 import jaxspec
 from jaxspec.core.state import Origin
 from jaxspec.drafters.ciar_drafter import CiarDrafter
+from jaxspec.evaluation.threshold_search import find_threshold, find_threshold_by_few, prompts_hash, quantile_threshold
 from jaxspec.intervals.gate import constant_gate
 from jaxspec.intervals.scores import IntervalScore, Random
 from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.heads.inter_head import with_inter_head
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.run.calibration import find_threshold, find_threshold_by_few, prompts_hash, quantile_threshold
 from jaxspec.run.cloud_calls import cloud_calls
 from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests.ciar_pair import gated_params, markov_gated

@@ -8,6 +8,7 @@ from experiments import capacity as capacity_module
 from experiments.capacity import CALL_DOWN, CALL_UP, Capacity, fleet, main, report, simulated, two_digits
 from experiments.server.simulation import Load, simulate
 from jaxspec.serving.server.scheduler import Policy
+from tests.exit_status import status_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "capacity.md"
 
@@ -83,7 +84,7 @@ def test_what_surrounds_a_frame():
 
 def test_the_command(capsys, monkeypatch):
   monkeypatch.setattr(capacity_module, "report", lambda capacity: f"{capacity.max_rows} rows")
-  assert main(["--set", "max_rows=8"]) == 0 and capsys.readouterr().out == "8 rows"
-  assert main(["--set", "rows=8"]) == 2
-  assert main(["--set", "params=-1"]) == 2
-  assert all(line.startswith("experiments.capacity: error: Must have") for line in capsys.readouterr().err.splitlines())
+  assert status_of(main, "--set", "max_rows=8") == 0 and capsys.readouterr().out == "8 rows"
+  assert status_of(main, "--set", "rows=8") == 2
+  assert status_of(main, "--set", "params=-1") == 2
+  assert all(line.startswith("Error: Must have") for line in capsys.readouterr().err.splitlines())

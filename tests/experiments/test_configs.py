@@ -7,9 +7,9 @@ from experiments.configs import cspd, scenes_ciar
 from experiments.engine.race import Race
 from experiments.engine.rows import OPEN, PLAIN, code, row
 from jaxspec.core.options import options_of
+from jaxspec.core.overrides import override
 from jaxspec.methods import METHODS
 from jaxspec.sampling import SAMPLING_TYPES
-from jaxspec.training.overrides import override
 
 TABLES = run.tables()
 

@@ -11,12 +11,12 @@ from experiments.engine.experiment import Lab
 from experiments.engine.hosts import Hosts
 from experiments.engine.rows import OPEN, row
 from experiments.engine.tables import render
+from jaxspec.core.overrides import override
 from jaxspec.io.bundle import write_bundle
 from jaxspec.models.dit.dit import DiTConfig
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig
 from jaxspec.models.var.var import VARConfig
-from jaxspec.training.overrides import override
 from tests.run import tiny
 from tests.training.sharing import noise_digits
 

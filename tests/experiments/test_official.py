@@ -18,6 +18,7 @@ from experiments.engine.experiment import Lab
 from experiments.engine.tables import render
 from jaxspec.diffusion.chain import TokenNoise
 from jaxspec.models.llamagen import LlamaGenConfig
+from tests.exit_status import status_of
 
 MODULES = Official.modules
 STAT = "cpu  {user} 0 100 5000 70 10 20 0 0 0\ncpu0 1 2 3\n"
@@ -34,13 +35,13 @@ def checkout(path, modules=MODULES):
 @pytest.mark.parametrize("name, experiment", [("official", Official), ("official_mar", OfficialMAR)])
 def test_what_is_missing(tmp_path, capsys, monkeypatch, name, experiment):
   arguments = [f"bench:{name}", "--runs", str(tmp_path / "runs"), "--results", str(tmp_path)]
-  assert run.main(arguments) == 2 and f"{experiment.repository} (--official PATH)" in capsys.readouterr().err
-  assert run.main([*arguments, "--official", str(tmp_path)]) == 2
+  assert status_of(run.main, *arguments) == 2 and f"{experiment.repository} (--official PATH)" in capsys.readouterr().err
+  assert status_of(run.main, *arguments, "--official", tmp_path) == 2
   assert f"has no {experiment.modules[0]}" in capsys.readouterr().err
   made = checkout(tmp_path, experiment.modules)
   assert check_checkout(made, experiment.repository, experiment.modules) == tmp_path
   monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
-  assert run.main([*arguments, "--official", str(tmp_path)]) == 2
+  assert status_of(run.main, *arguments, "--official", tmp_path) == 2
   assert "Must have torch to run the official code" in capsys.readouterr().err
   assert not list(tmp_path.glob("*.json"))
 

@@ -21,12 +21,13 @@ from experiments.engine.tables import render
 from jaxspec.core.state import Origin
 from tests.cli import fake_classes
 from tests.cli.fake_bundle import DRAFT, SCENE_TOKENIZER, TARGET, make_fake_bundle
+from tests.exit_status import status_of
 
 SHALLOW = dataclasses.replace(TARGET, num_layers=1)
 
 
 def test_list_names_every_table(capsys):
-  assert run.main(["--list"]) == 0
+  assert status_of(run.main, "--list") == 0
   out = capsys.readouterr().out
   assert (
     "scenes:gsd_groups" in out and "GSD on scenes over the group size" in out and len(out.splitlines()) == len(run.tables())
@@ -48,9 +49,9 @@ def test_list_names_every_table(capsys):
   ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
 def test_one_line_and_status_2(arguments, words, capsys, tmp_path):
-  assert run.main([*arguments, "--runs", str(tmp_path)]) == 2
+  assert status_of(run.main, *arguments, "--runs", tmp_path) == 2
   found = capsys.readouterr()
-  assert found.err.startswith("experiments.run: error: ") and found.err.count("\n") == 1 and words in found.err
+  assert found.err.startswith("Error: ") and found.err.count("\n") == 1 and words in found.err
 
 
 def test_patterns_stand_for_tables():
@@ -75,7 +76,7 @@ def tiny(monkeypatch, bundle):
 
 def test_a_run_writes_json_and_markdown(tiny, tmp_path, capsys):
   arguments = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-  assert run.main(["tiny:race", "--set", "turns=1", *arguments]) == 0
+  assert status_of(run.main, "tiny:race", "--set", "turns=1", *arguments) == 0
   document = json.loads((tmp_path / "results" / "tiny_race.json").read_text())
   text = (tmp_path / "results" / "tiny_race.md").read_text()
   assert document["command"] == "python -m experiments.run tiny:race --set turns=1" and document["command"] in text
@@ -85,7 +86,7 @@ def test_a_run_writes_json_and_markdown(tiny, tmp_path, capsys):
   assert "Left out sqs" in text and "nobody" in text and "A note." in text and "shows no difference" in text
   assert document["machine"]["cpus"] and document["versions"]["jax"] == jax.__version__
   (tmp_path / "results" / "tiny_race.md").unlink()
-  assert run.main(["--render", *arguments]) == 0  # makes the same table without networks
+  assert status_of(run.main, "--render", *arguments) == 0  # makes the same table without networks
   assert (tmp_path / "results" / "tiny_race.md").read_text() == text
 
 

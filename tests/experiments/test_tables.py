@@ -9,7 +9,7 @@ from experiments import run
 from experiments.engine import claims, statistics
 from experiments.engine.cells import interval, spread
 from experiments.engine.tables import KINDS, render
-from jaxspec.training.overrides import override
+from jaxspec.core.overrides import override
 
 RESULTS, TABLES = run.RESULTS, run.tables()
 DOCUMENTS = run.documents(RESULTS)

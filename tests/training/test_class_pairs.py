@@ -206,7 +206,7 @@ def test_bad_runs_get_one_clear_line(tmp_path, digits):
   from experiments.train import class_denoising as class_denoising
   from experiments.train import class_scales as class_scales
   from experiments.train import scale_tokenizer
-  from jaxspec.training.overrides import override
+  from jaxspec.core.overrides import override
 
   for script in (class_scales, class_denoising):
     with pytest.raises(ValueError, match="target, draft, edge, or smoke-"):

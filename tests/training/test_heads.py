@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -19,6 +18,7 @@ from jaxspec.io.bundle import read_bundle
 from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import edge_from_cloud
+from tests.exit_status import status_of
 from tests.run import tiny, tiny_chameleon
 
 NUM = HELD_OUT + 4
@@ -38,8 +38,7 @@ def test_samples_heads_and_decodes(tmp_path, monkeypatch):
     "--bundle": folder, "--prompts": tmp_path / "prompts.txt", "--num-samples": NUM, "--batch": 44,
     "--out": folder / "samples.npz", "--matmul-precision": "float32",
   }  # fmt: skip
-  monkeypatch.setattr(sys, "argv", ["own_samples", *(str(word) for pair in arguments.items() for word in pair)])
-  own_samples.main()
+  assert status_of(own_samples.main, *(word for pair in arguments.items() for word in pair)) == 0
   pipe = load_pipeline(folder)
   with np.load(folder / "samples.npz") as samples:
     assert samples["tokens"].shape == (NUM, 16) and samples["tokens"].max() < 16

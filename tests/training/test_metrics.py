@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from jaxspec.training.overrides import differences, override
+from jaxspec.core.overrides import differences, override
 from jaxspec.training.run_log import MetricsWriter, read_metrics
 
 

@@ -23,6 +23,7 @@ from jaxspec.serving.edge.retries import Policy
 from jaxspec.serving.server.bearer_tokens import TokenFile, new_token
 from jaxspec.serving.server.server import Listen, Server
 from jaxspec.serving.wire.link_model import NETWORKS, link_seconds
+from tests.exit_status import status_of
 from tests.experiments.server.test_trace import recorded
 from tests.serving.edge.toy_engine import ToyEngine
 
@@ -132,7 +133,7 @@ def folder(traces, tmp_path, monkeypatch):
 
 def command(capsys, *args):
   """Exit status, report and the lines on stderr of a load by the traces of `folder`."""
-  status = load.main([str(arg) for arg in (*args, "--trace", "traces")])
+  status = status_of(load.main, *args, "--trace", "traces")
   out, err = capsys.readouterr()
   return status, json.loads(out) if out else None, err.splitlines()
 
@@ -142,7 +143,8 @@ def test_a_load_over_a_network_without_jax(server, folder):
   code = (
     "import sys\n"
     "from experiments.server.load import main\n"
-    "status = main()\n"
+    "try: main()\n"
+    "except SystemExit as ended: status = ended.code\n"
     "assert not {'jax', 'flax'} & {name.partition('.')[0] for name in sys.modules}\n"
     "sys.exit(status)\n"
   )
@@ -173,7 +175,7 @@ def test_what_is_wrong_with_a_load_is_one_line(folder, capsys):
 def _one_line(outcome):
   status, report, lines = outcome
   assert status == 2 and report is None and len(lines) == 1, outcome
-  return lines[0].removeprefix("experiments.server.load: error: ")
+  return lines[0].removeprefix("Error: ")
 
 
 def test_a_load_through_a_relay_with_tls_and_a_token(folder, capsys, tmp_path):
@@ -196,4 +198,4 @@ def test_a_reply_that_is_not_the_recorded_one(server, folder, capsys):
     path.write_text(text.replace(json.loads(text)["calls"][2]["reply"], "00"))
   status, report, lines = command(capsys, server.address, "--devices", 2)
   assert status == 2 and report["stages"][1]["differing"] == 2
-  assert lines[-1] == "experiments.server.load: error: 3 devices got a reply that is not the recorded one"
+  assert lines[-1] == "Error: 3 devices got a reply that is not the recorded one"

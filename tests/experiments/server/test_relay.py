@@ -17,6 +17,7 @@ from experiments.server import relay as relay_command
 from experiments.server.relay import RETRANSMISSION_S, Link, Relay, Shape, relaying
 from jaxspec.serving.edge.observer import Watch
 from jaxspec.serving.wire.link_model import NETWORKS, Network, link_seconds
+from tests.exit_status import status_of
 
 ROOT = Path(__file__).parents[3]
 SLOW = Shape(bits_per_s=8e3, delay_s=0.5)
@@ -143,11 +144,11 @@ def test_a_connection_goes_silent_and_new_ones_go_elsewhere(echo):
 
 
 def test_the_command(capsys):
-  fails = lambda *args: relay_command.main([*args, "--network", "4g"]) == 2 and capsys.readouterr().err
+  fails = lambda *args: status_of(relay_command.main, *args, "--network", "4g") == 2 and capsys.readouterr().err
   assert "a target HOST:PORT" in fails("8443") and "a port from 1 to 65535" in fails("127.0.0.1:0")
   assert "to listen on" in fails("127.0.0.1:1", "--listen", "x")
   assert "a port from 0 to 65535" in fails("127.0.0.1:1", "--listen", "127.0.0.1:65536")
-  assert fails("nowhere.invalid:1").startswith("experiments.server.relay: error: ")
+  assert fails("nowhere.invalid:1").startswith("Error: ")
   with socket.create_server(("127.0.0.1", 0)) as taken:
     assert "in use" in fails("127.0.0.1:1", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
   command = [sys.executable, "-m", "experiments.server.relay", "127.0.0.1:1", "--network", "wifi"]

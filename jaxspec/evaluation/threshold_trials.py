@@ -1,6 +1,6 @@
-"""What ``jaxspec calibrate`` decodes: every trial of a threshold once, kept in a journal where one is named.
+"""The trials of a calibration: every decode at a threshold is made once, and kept in a journal where one is given.
 
-The first record of a journal says what its trials depend on, each other one is what came out of a trial. All are JSON.
+The first record of a journal says what its trials depend on, each other one is the outcome of a trial. All are JSON.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jaxspec.cli.errors import UserError
 from jaxspec.core.state import DecodeResult
-from jaxspec.run.calibration import quantile_threshold
+from jaxspec.evaluation.threshold_search import quantile_threshold
 from jaxspec.run.cloud_calls import cloud_calls
 from jaxspec.serving.edge.journal import Journal
 
 
 class Trial(NamedTuple):
-  """How often a threshold called the cloud.
+  """The rate of cloud calls at a threshold.
 
   Attributes:
     rate: cloud calls per token.
@@ -33,10 +32,10 @@ class Trials:
 
   Args:
     decode: the rows of a part at a threshold, ``(tau, part, first) -> DecodeResult``; of the ``first`` rows, all for None.
-    settings: everything that decides what a trial gives, by name; JSON.
+    settings: everything that decides the outcome of a trial, by name; JSON.
     journal: keeps the trials of an earlier start and of this one.
   Raises:
-    UserError: for a journal of a calibration with other settings, which it names, or of something else.
+    ValueError: for a journal of a calibration with other settings, which it names, or of something else.
   """
 
   def __init__(
@@ -51,7 +50,7 @@ class Trials:
     settings = _unpacked(_packed(settings))  # as a journal has them, lists for tuples
     changed = sorted(name for name in settings if first.get(name) != settings[name])
     if changed:
-      raise UserError(f"Must have the journal of the same calibration, we instead got one with other {', '.join(changed)}")
+      raise ValueError(f"Must have the journal of the same calibration, we instead got one with other {', '.join(changed)}")
     self._done = {tuple(trial["name"]): trial["value"] for trial in trials}
 
   def starts(self, rates: Sequence[float], first: int | None) -> list[float]:
@@ -95,5 +94,5 @@ def _unpacked(record: bytes) -> dict[str, Any]:
   except ValueError:
     value = None
   if not isinstance(value, dict):
-    raise UserError("Must have the journal of a calibration, we instead got one of something else")
+    raise ValueError("Must have the journal of a calibration, we instead got one of something else")
   return value

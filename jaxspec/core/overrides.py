@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
   from _typeshed import DataclassInstance
@@ -31,7 +31,7 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
     name, sign, text = assignment.partition("=")
     if not sign or not name:
       raise ValueError(f"Must have an override of the form name=value, we instead got {assignment!r}")
-    config = _replace(config, name.split("."), _value(text), assignment)
+    config = _replace(config, name.split("."), literal(text), assignment)
   return config
 
 
@@ -49,12 +49,13 @@ def differences(default: Config, config: Config) -> list[str]:
       found += [f"{field.name}.{assignment}" for assignment in differences(old, new)]
     elif new != old:
       # Quoted where the text would be read as None, or as quotes around another text.
-      plain = isinstance(new, str) and (_value(new) == new or not isinstance(_value(new), str | None))
+      plain = isinstance(new, str) and (literal(new) == new or not isinstance(literal(new), str | None))
       found.append(f"{field.name}={new if plain else repr(new)}")
   return found
 
 
-def _value(text: str):
+def literal(text: str) -> Any:
+  """A Python literal, or the text itself where it is none."""
   try:
     return ast.literal_eval(text)
   except (ValueError, SyntaxError, TypeError):  # TypeError: a list as a key

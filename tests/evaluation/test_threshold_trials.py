@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxspec.cli.errors import UserError
-from jaxspec.cli.trials import Trials
+from jaxspec.evaluation.threshold_trials import Trials
 from jaxspec.serving.edge.journal import Journal
 
 SETTINGS = {"seed": 3, "sampling": {"top_p": 0.95}, "widths": (1, 2), "weights": "ab"}
@@ -67,9 +66,9 @@ def test_a_journal_goes_on(decode, tmp_path):
 def test_a_journal_of_other_settings_is_refused(decode, tmp_path):
   with Journal(tmp_path / "trials.journal") as journal:
     Trials(decode, SETTINGS, journal)
-  with Journal(tmp_path / "trials.journal") as journal, pytest.raises(UserError, match="one with other seed, weights$"):
+  with Journal(tmp_path / "trials.journal") as journal, pytest.raises(ValueError, match="one with other seed, weights$"):
     Trials(decode, SETTINGS | {"weights": "cd", "seed": 4}, journal)
   with Journal(tmp_path / "replies.journal") as journal:
     journal.append(b"\x0a\x10 a reply of a cloud")
-    with pytest.raises(UserError, match="of a calibration, we instead got one of something else"):
+    with pytest.raises(ValueError, match="of a calibration, we instead got one of something else"):
       Trials(decode, SETTINGS, journal)

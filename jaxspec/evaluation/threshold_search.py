@@ -110,7 +110,7 @@ def find_threshold(
     else:
       high, rate_high = middle, rate
   if abs(best.rate - target) > max(tolerance, 0.02):
-    raise ValueError(f"Must have a rate that a threshold reaches, {target:g} was asked for and {best.rate:.4f} is nearest")
+    raise ValueError(f"Must have a rate that a threshold reaches, the nearest to {target:g} is {best.rate:.4f}")
   return best
 
 
