@@ -13,6 +13,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, Verdict
 
 
@@ -92,8 +93,8 @@ def ended_by_rejection(draft: Draft, verdict: Verdict) -> Array:
   if draft.parents is None:
     return room
   assert verdict.path is not None  # of a tree, a verdict has the path
-  last = jnp.maximum(verdict.num_accepted - 1, 0)[:, None]
-  last = jnp.where(verdict.num_accepted > 0, jnp.take_along_axis(verdict.path, last, axis=1)[:, 0], -1)
+  last = at_position(verdict.path, jnp.maximum(verdict.num_accepted - 1, 0))
+  last = jnp.where(verdict.num_accepted > 0, last, -1)
   return room & jnp.any(draft.parents == last[:, None], axis=1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxspec.core import trees
-from jaxspec.core.token_axes import over_tokens, token_at
+from jaxspec.core.token_axes import at_position, over_tokens
 from jaxspec.core.types import Array, Cursor, Draft, Verdict
 
 
@@ -64,7 +64,7 @@ def newest_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   """The last token of a live row after the round, ``[B]`` or ``[B, C]``."""
   gain = num_committed(draft, verdict)
   block = committed_block(draft, verdict)
-  newest = token_at(block, jnp.clip(gain - 1, 0, block.shape[1] - 1))
+  newest = at_position(block, jnp.clip(gain - 1, 0, block.shape[1] - 1))
   return jnp.where(over_tokens(gain > 0, newest), newest, cursor.last)
 
 
@@ -72,7 +72,7 @@ def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array
   """The token before the last one of a live row after the round, ``[B]`` or ``[B, C]``; needs a gain of at least 1."""
   gain = num_committed(draft, verdict)
   block = committed_block(draft, verdict)
-  before = token_at(block, jnp.clip(gain - 2, 0, block.shape[1] - 1))
+  before = at_position(block, jnp.clip(gain - 2, 0, block.shape[1] - 1))
   return jnp.where(over_tokens(gain > 1, before), before, cursor.last)
 
 
@@ -109,7 +109,7 @@ def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict
   ends = is_end_token(cursor, accepted) & (jnp.arange(accepted.shape[1])[None] < verdict.num_accepted[:, None])
   ends = ends & needs_verify(draft)[:, None]  # a row that asks nothing brings no token of the target after its end
   found, first = jnp.any(ends, axis=1), jnp.argmax(ends, axis=1).astype(jnp.int32)
-  end = jnp.take_along_axis(accepted, first[:, None], axis=1)[:, 0]
+  end = at_position(accepted, first)
   verdict = verdict._replace(num_accepted=jnp.where(found, first, verdict.num_accepted), is_drafted_end=found)
   if verdict.num_next is None:
     return verdict._replace(next_token=jnp.where(found, end, verdict.next_token))
@@ -129,7 +129,7 @@ def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   if accepted.ndim > 2 or accepted.shape[1] == 0:
     return jnp.zeros(verdict.num_accepted.shape, bool)
   position = jnp.minimum(verdict.num_accepted, accepted.shape[1] - 1)
-  drafted = jnp.take_along_axis(accepted, position[:, None], axis=1)[:, 0]
+  drafted = at_position(accepted, position)
   inside = verdict.num_accepted < draft.num_drafted
   return inside & is_end_token(cursor, drafted) & (next_block(verdict)[:, 0] == drafted)
 
