@@ -1,4 +1,4 @@
-"""EAGLE drafter network for hosts that draw images (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
+"""EAGLE drafter network (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
 
 It continues the host's features instead of its tokens. Position j holds the pair of the host's feature at position j and the
 embedding of the token at position j + 1, and predicts the feature at position j + 1:
@@ -9,7 +9,7 @@ embedding of the token at position j + 1, and predicts the feature at position j
 4. the host's frozen output matrix turns it into logits.
 
 The embedding table and the output matrix are the host's (`borrowed`). `attach` adds them to the drafter's own parameters.
-The host may be of any family that declares a `jaxspec.models.trunk.Trunk`, which also says what the drafter reads of the
+The host may be of any family with a `jaxspec.models.trunk.Trunk`. The trunk also defines what the drafter reads of the
 condition. Token ids of the condition are 0, as in the training of the public drafters.
 """
 
@@ -43,10 +43,11 @@ class EagleConfig(HeadSizes):
   """Architecture of a drafter; widths and positions are the host's.
 
   Attributes:
-    num_tokens: image tokens ``N`` of the host.
+    num_tokens: image tokens ``N`` of the host; 1 for a host of texts.
     prefix_len: condition tokens ``P`` whose features the drafter reads, the last ones. It has ``P - 1`` positions before the
-      first image token.
-    columns: tokens of a row of the image, a row end included; None is a square.
+      first drawn token.
+    columns: tokens of a row of the image, a row end included; None is a square. With 1, for texts, a position turns half of
+      the channels and the other half does not turn.
   """
 
   dim: int = 768
@@ -131,7 +132,7 @@ def borrowed(host: Any, params: Params) -> Params:
   """The host's embedding table and output matrix, by the names that the drafter has for them.
 
   Args:
-    host: config of the host; None for a network of your own, whose tables have these names already.
+    host: config of the host; None for a network whose tables have these names already.
     params: its parameters, as it draws (`jaxspec.models.trunk.Trunk.fns`).
   """
   if host is None:
