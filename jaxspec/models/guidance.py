@@ -87,7 +87,7 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
         half_width = _where(guides, widest, half_width)
       lens = None if intervals.lens is None else mix(intervals.lens, guides)
       intervals = Intervals(mix(intervals.centre, guides), half_width, lens)
-    # Networks of vector tokens have no logits. Their distribution is guided where it is made from the features.
+    # Networks of continuous tokens have no logits. Their distribution is guided where it is computed from the features.
     logits = None if output.logits is None else mix(output.logits, guides)
     return ModelOutput(logits, returned, intervals), cache
 

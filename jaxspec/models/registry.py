@@ -1,4 +1,4 @@
-"""Families of networks by name: what a checkpoint's config says, how to build its functions, and what it generates.
+"""Families of networks by name: the config class, the functions of a network, and the family that generates.
 
 A new family is its model file and one line in `FAMILIES`. The spec of a family that generates also names the function that
 makes a `jaxspec.families.family.Family` of a loaded target, which tells `jaxspec.load_pipeline` everything else.

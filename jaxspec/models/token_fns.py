@@ -1,4 +1,4 @@
-"""Networks whose tokens are vectors, as drafters and verifiers of vectors see them.
+"""Networks of continuous tokens, as their drafters and verifiers see them.
 
 Such a network has two parts: a `ModelFns` that returns features of the next token (there are no logits), and a chain of
 Gaussian steps that draws the token given these features (`jaxspec.diffusion.chain`). `diffusion_tokens` makes the chain of a
@@ -23,7 +23,7 @@ from jaxspec.models.guidance import Guided, guided
 
 
 class TokenFns(NamedTuple):
-  """A network of vector tokens and the chain that draws them; pure functions and static numbers.
+  """A network of continuous tokens and the chain that draws them; pure functions and static numbers.
 
   ``network.apply`` takes tokens ``[B, T, C]`` float or the condition; its features ``[B, T, Z]`` belong to the token after
   each input, and with ``logits_at`` only that input's are returned, ``[B, 1, Z]``. The condition takes one cache slot.
@@ -41,7 +41,7 @@ class TokenFns(NamedTuple):
 
 
 class HeadFns(NamedTuple):
-  """A network of vector tokens with a diffusion head, before a sampler is chosen."""
+  """A network of continuous tokens with a diffusion head, before a sampler is chosen."""
 
   network: ModelFns
   predictor: Callable[[Params, Array, np.ndarray], ddpm.PredictFn]  # as `MARFns.predictor`

@@ -33,8 +33,8 @@ class LoopConfig:
   """Lengths and periods of a run, in steps; a period of 0 switches its action off.
 
   Attributes:
-    stop_after: end this process after so many updates, as if it had been killed; for tests.
-    stop_after_s: save and end this process after so many seconds, for machines that are there for a while.
+    stop_after: end this process after this number of updates, without a final save; for tests.
+    stop_after_s: save and end this process after this number of seconds, for machines with a time limit.
   """
 
   num_steps: int

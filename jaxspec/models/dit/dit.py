@@ -188,7 +188,7 @@ class DiT(nn.Module):
       h = block(h, y)
 
     def in_states(out: Array) -> list[Array]:
-      """What a final layer says of patches, as states; one for each `latent_channels` channels."""
+      """Output of the final layer for patches, as states; one for each `latent_channels` channels."""
       parts = out.shape[-1] // (patch**2 * channels)
       out = out.reshape(-1, side, side, patch, patch, parts * channels).swapaxes(2, 3)
       out = out.reshape(-1, cfg.latent_size, cfg.latent_size, parts * channels)

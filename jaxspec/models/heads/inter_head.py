@@ -40,7 +40,7 @@ class InterHeadConfig:
     combination: how several heads become one distribution, see `jaxspec.intervals.heads`.
     max_radius: radii are clamped here.
     features: interval features for the cloud, with parameters ``params["features"]``; None for none.
-    trunk_family: family of the trunk, which a ``trunk`` that is a config says by itself.
+    trunk_family: family of the trunk; derived from ``trunk`` if that is a config.
   """
 
   trunk: Any

@@ -1,4 +1,4 @@
-"""A causal transformer over vector tokens with a diffusion head: the autoregressive variant of MAR (arXiv 2406.11838).
+"""A causal transformer over continuous tokens with a diffusion head: the autoregressive variant of MAR (arXiv 2406.11838).
 
 It has the tokens and the DiffLoss head of MAR, but raster order, causal attention and a KV cache. One pass over a whole
 draft gives the features of the token after every prefix of the draft, so speculative decoding pays here. The trunk is
@@ -132,6 +132,6 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
     z, time = jnp.zeros((1, config.dim)), jnp.zeros((1,), jnp.int32)
     return {**trunk.init(trunk_key), "diffloss": head.init(head_key, sample.tokens[:, 0], time, z)["params"]}
 
-  # No drafter of vectors has draft trees, and no server keeps their caches in a table.
+  # Drafters of continuous tokens have no trees, and servers keep no table of their caches.
   network = trunk._replace(init=init, compact=None, take=None, put=None)
   return HeadFns(network, predictor, config.num_tokens, config.token_dim)

@@ -172,7 +172,7 @@ class MAR(nn.Module):
     return self.encoder_norm(x)
 
   def decode(self, encoded: Array, order: Array, known: Array, rows: tuple[Array, int] | None, train: bool = False) -> Array:
-    """Conditions ``[B, n, D_d]`` of the wanted rows."""
+    """Conditions ``[B, n, D_d]`` of the requested rows."""
     cfg = self.config
     first, last = cfg.buffer_size, len(self.decoder_blocks) - 1
     batch, slots = encoded.shape[0], encoded.shape[1] - first
@@ -184,7 +184,7 @@ class MAR(nn.Module):
     everywhere = jnp.ones((1, x.shape[1]), bool)
     window = None if rows is None else (rows[0] + first, rows[1])
     for i, block in enumerate(self.decoder_blocks):
-      # Only the wanted rows of the last block's output are read.
+      # Only the requested rows of the last block's output are read.
       x = block(x, everywhere, window if i == last else None, train)
     x, positions = (x[:, first:], order) if rows is None else (x, take_rows(order, *rows))
     x = self.decoder_norm(x)
@@ -219,7 +219,7 @@ class MARFns(NamedTuple):
   * order: ``[B, L]`` int32, the raster position of every slot.
   * known: ``[B]`` int32 known tokens of each row, or ``[1]`` where all rows share the number (cheaper).
   * condition: `ClassLabels`; label ``num_classes`` is unconditional.
-  * start: ``[B]`` or ``[1]`` int32 first slot that is wanted, with ``start + size <= L``; None is all ``L`` slots.
+  * start: ``[B]`` or ``[1]`` int32 first requested slot, with ``start + size <= L``; None is all ``L`` slots.
   * dropout_key: a key, consumed, switches dropout on; None is evaluation.
   * returns ``[B, size, Z]`` float32.
 

@@ -44,7 +44,7 @@ def _linear_bf16(x: Array, weight: Array) -> Array:
 
 
 class Linear(nn.Module):
-  """Linear layer with a ``weight [out, in]`` parameter and, if asked for, a ``bias [out]``.
+  """Linear layer with a ``weight [out, in]`` parameter and an optional ``bias [out]``.
 
   Attributes:
     std: deviation of the initial weights; 0 starts them at zero, None Xavier-uniform.
