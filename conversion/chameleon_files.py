@@ -33,7 +33,7 @@ _META_JSON = ("params.json", "consolidate_params.json")
 
 
 class Source(NamedTuple):
-  """Tensors of a network, and what its folder says about it."""
+  """Tensors of a network, and the metadata of its folder."""
 
   tensors: dict[str, Any]  # `SourceTensor` by the names of the files
   fields: dict[str, Any]  # of `ChameleonConfig`

@@ -1,4 +1,4 @@
-"""The command line of the converters: arguments that all take, and progress on stderr."""
+"""The command line of the converters: common arguments, and progress on stderr."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ averaged_option = click.option(
 def converter(*, exports: bool = True) -> Callable[[Callable[..., str]], click.Command]:
   """The command of a converter: ``SRC DST``, ``--config``, ``--export`` if it ``exports``, and the options of its function.
 
-  The function receives all of them as keywords and returns what it wrote, in words.
+  The function receives all of them as keywords and returns a message about the written files.
   """
   options = [
     *(click.argument(name, metavar=metavar, type=PATH) for name, metavar in zip(_PLACES, ("SRC", "DST"))),
@@ -40,7 +40,7 @@ def converter(*, exports: bool = True) -> Callable[[Callable[..., str]], click.C
   def decorate(function: Callable[..., str]) -> click.Command:
     @functools.wraps(function)
     def call(**options: Any) -> None:
-      jax.config.update("jax_platforms", "cpu")  # weights are turned on the host: an accelerator is neither needed nor taken
+      jax.config.update("jax_platforms", "cpu")  # weights are transformed on the CPU, without an accelerator
       if options.get("export"):
         _check_alone(click.get_current_context())
       click.echo(f"Wrote {options['destination']}: {function(**options)}")
@@ -62,7 +62,7 @@ def _check_alone(context: click.Context) -> None:
 
 @contextlib.contextmanager
 def shown() -> Iterator[engine.OnWrite]:
-  """Gives the callback of a conversion, which shows on stderr how many tensors are written."""
+  """Gives the callback of a conversion, which shows the number of written tensors on stderr."""
   with Working("reading weights") as working:
 
     def on_write(done: int, total: int) -> None:
@@ -107,10 +107,10 @@ def run(
   own: Callable[[dict[str, Any]], dict[str, Any]] = lambda fields: fields,
   convert: Callable[..., Any] = engine.convert_file,
 ) -> Any:
-  """What a converter of files does; returns the config.
+  """Runs a converter of files; returns the config.
 
   Args:
-    own: from what the user's config file holds to fields of the family's config, which are then checked.
+    own: function from the fields of the user's config file to fields of the family's config, which are then checked.
     convert: writes the checkpoint folder of a source, ``(source, destination, family, fields, on_write=...)``.
   Raises:
     ValueError: one line; nothing is left at the destination then.

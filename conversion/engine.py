@@ -33,8 +33,8 @@ from . import torch_files
 from .rules import Rule, Shape
 
 _WRAPPERS = ("model", "module", "state_dict", "trainer")
-_DEPTH = 4  # of wrappers in wrappers; a file may hold a circle
-# Parts of names that torch.compile, FSDP and checkpointing of activations add, and the prefix of modules for many devices.
+_DEPTH = 4  # of nested wrappers; a file may have a cycle
+# Parts of names added by torch.compile, FSDP and activation checkpointing, and the prefix of modules for many devices.
 _ADDED = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 _PARALLEL = "module."
 _TORCH_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
@@ -45,11 +45,11 @@ OnWrite = Callable[[int, int], None]
 
 
 def silent(done: int, total: int) -> None:
-  """An `OnWrite` that shows nothing."""
+  """An `OnWrite` without output."""
 
 
 class SourceTensor(Protocol):
-  """A tensor of a source file that is read when it is needed."""
+  """A tensor of a source file, read on demand."""
 
   @property
   def shape(self) -> Shape: ...
@@ -65,19 +65,19 @@ class _SafeTensor(NamedTuple):
   def read(self) -> np.ndarray:
     try:
       return self.archive.get_tensor(self.name)
-    except (AttributeError, TypeError) as error:  # of a dtype that NumPy has no name for
+    except (AttributeError, TypeError) as error:  # of a dtype unknown to NumPy
       dtype = self.archive.get_slice(self.name).get_dtype()
       raise ValueError(f"Must have weights of 16 to 64 bits, {self.name} is {dtype}") from error
 
 
 class LazyLeaf:
-  """A leaf of the model's tree, read from the source whenever somebody asks for its array.
+  """A leaf of the model's tree, read from the source on every access to its array.
 
   Attributes:
-    tensor: what it is made of.
-    shape, dtype: of the leaf; float32 unless `astype` was asked for another.
+    tensor: its source tensor.
+    shape, dtype: of the leaf; float32 unless changed by `astype`.
   Raises:
-    ValueError: when it is read, if the source's numbers are not real and finite, or the file is damaged.
+    ValueError: on reading, if the source's numbers are not real and finite, or the file is damaged.
   """
 
   def __init__(self, name: str, tensor: SourceTensor, rule: Rule, dtype: Any = np.float32):
@@ -106,15 +106,15 @@ class Family(NamedTuple):
     name: the family in `jaxspec.models.registry`.
     rules: the table.
     ignored: regular expressions of source names that the converter skips.
-    infer_config: ``(shapes of the source's tensors, the user's fields) -> config``; raises ``ValueError`` with one line
-      that says what must be given.
-    buffers: from a config to further tensors that the official loader demands, by name; only exported.
+    infer_config: ``(shapes of the source's tensors, the user's fields) -> config``; raises a ``ValueError`` of one line that
+      names missing fields.
+    buffers: function from a config to further tensors for the official loader, by name; only exported.
     averaged: key of a training file's averaged weights.
     prefer_averaged: whether the averaged weights are read by default.
-    exported: keys under which the official loader looks for the state dict; none for a bare one.
+    exported: keys of the state dict for the official loader; none for a bare one.
     wrappers: keys of the state dict in files of the official training, before the usual ones.
-    fit: gives the family that fits the names of a file's tensors, or the paths of a parameter tree, where one table does not
-      serve all; None: this one does.
+    fit: selects the family for the names of a file's tensors, or the paths of a parameter tree, if one table is not enough;
+      None: this family.
   """
 
   name: str
@@ -152,7 +152,7 @@ def read_source(path: str | os.PathLike) -> Any:
   if path.suffix.lower() == _SAFE_SUFFIX:
     check_readable(path)
     try:
-      archive = safe_open(path, framework="numpy")  # knows bfloat16 as soon as JAX is there
+      archive = safe_open(path, framework="numpy")  # supports bfloat16 with JAX
       return {k: _SafeTensor(archive, k, tuple(archive.get_slice(k).get_shape())) for k in archive.keys()}
     except (SafetensorError, OSError) as error:
       raise ValueError(f"Corrupt {path}: {error}") from error
@@ -162,8 +162,8 @@ def read_source(path: str | os.PathLike) -> Any:
 def unwrap(content: Any, *, ema: bool = False, averaged: str = "ema", wrappers: tuple[str, ...] = ()) -> dict[str, Any]:
   """The state dict in a training file, under the names of the bare network.
 
-  It is under ``wrappers``, ``model``, ``module``, ``state_dict`` or ``trainer``, in this order, where it may be under one of
-  them again; else it is the file itself.
+  It is under ``wrappers``, ``model``, ``module``, ``state_dict`` or ``trainer``, in this order, possibly nested; else it is
+  the file itself.
 
   Args:
     ema: read the averaged weights under the key ``averaged`` instead.
@@ -195,9 +195,9 @@ def _has_tensors(content: Mapping[Any, Any]) -> bool:
 
 
 def plain_names(tensors: Mapping[Any, Any]) -> dict[Any, Any]:
-  """Tensors without what ``torch.compile`` and modules for many devices add to their names.
+  """Tensors without the name parts added by ``torch.compile`` and modules for many devices.
 
-  Where two would have one name, all stay as they are.
+  If two would get the same name, all names are unchanged.
   """
   plain = lambda name: _ADDED.sub("", name) if isinstance(name, str) else name
   names = {name: plain(name) for name in tensors}
@@ -212,7 +212,7 @@ def read_tensors(file: Path) -> dict[str, Any]:
   """The tensors of a file, by name.
 
   Raises:
-    ValueError: as `read_source`, without a state dict, for a name that is no text, or a value that is no tensor.
+    ValueError: as `read_source`, without a state dict, for a name that is not text, or a value that is not a tensor.
   """
   content = read_source(file)
   try:
@@ -262,12 +262,11 @@ def match(
 
   Args:
     state_dict: `SourceTensor` by name.
-    fields: config fields given by the user; they win over those inferred from the shapes.
+    fields: config fields given by the user; they override those inferred from the shapes.
   Returns:
     The family's config, and leaves by dotted path.
   Raises:
-    ValueError: one line with the unknown, missing and misshapen tensors, a dozen of each at most, and what the config
-      lacks.
+    ValueError: one line with the unknown, missing and misshapen tensors, at most a dozen of each, and missing config fields.
   """
   family = family.fitted(state_dict)
   tensors, matches, problems = {}, {}, []
@@ -314,11 +313,11 @@ def match(
 
 
 def _is_real(dtype: np.dtype) -> bool:
-  return jax.numpy.issubdtype(dtype, np.floating)  # NumPy's own test does not know bfloat16
+  return jax.numpy.issubdtype(dtype, np.floating)  # NumPy's own test does not support bfloat16
 
 
 def _rule_for(family: Family, name: str, direction: str) -> tuple[Rule | None, str | None]:
-  """The one rule for a name, and what it becomes."""
+  """The one rule for a name, and the path of its leaf."""
   found = [(rule, other) for rule in family.rules if (other := getattr(rule, direction)(name))]
   assert len(found) <= 1, f"{name} has {len(found)} rules"
   return found[0] if found else (None, None)
@@ -340,7 +339,7 @@ def to_state_dict(params: Mapping[str, Any], family: Family, config: Any = None)
   """Official state dict, float32, of parameter leaves by dotted path.
 
   Args:
-    config: adds the buffers that the official loader demands beside the weights of such a network; None adds none.
+    config: adds the buffers for the official loader; None adds none.
   """
   family, state_dict = family.fitted(params), {}
   for path, leaf in params.items():
@@ -351,8 +350,9 @@ def to_state_dict(params: Mapping[str, Any], family: Family, config: Any = None)
 
 # Files.
 
+
 def write(destination: str | os.PathLike, config: Any, leaves: Mapping[str, LazyLeaf], **more: Any) -> None:
-  """Writes the checkpoint folder of what `match` returned; see `jaxspec.io.checkpoints.save`, which also takes ``more``."""
+  """Writes the checkpoint folder of a result of `match`; see `jaxspec.io.checkpoints.save` for ``more``."""
   checkpoints.save(destination, config, checkpoints.unflatten(leaves), **more)
 
 
@@ -370,7 +370,7 @@ def convert_file(
   Args:
     ema: True reads the averaged weights of a training file, False the others. By default the averaged ones are read if
       the family prefers them and the file has them.
-    on_write: receives how many tensors are written, and how many there are.
+    on_write: receives the number of written tensors, and their total.
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
@@ -433,7 +433,7 @@ def export_file(source: str | os.PathLike, destination: str | os.PathLike, famil
 
 
 def multiples(channels: Sequence[int | None], base: int | None) -> tuple[int, ...] | None:
-  """Channels of each level in units of those of the first convolution; None where a shape does not tell."""
+  """Channels of each level in units of those of the first convolution; None if it does not follow from the shapes."""
   known = [number for number in channels if number]
   return tuple(number // base for number in known) if base and known and len(known) == len(channels) else None
 

@@ -249,7 +249,7 @@ def end_ids(document: dict[str, Any], default: int | None) -> tuple[int, ...]:
   """``eos_token_id`` of a ``config.json``, one or several.
 
   Raises:
-    ValueError: for what is no whole number.
+    ValueError: for values that are not whole numbers.
   """
   value = document.get("eos_token_id", default)
   ids = value if isinstance(value, list) else [] if value is None else [value]

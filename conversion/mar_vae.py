@@ -41,10 +41,10 @@ RULES = (
 def inferred_fields(
   shapes: Mapping[str, Shape], down: str = "down", block: str = "block", attention: str = "attn"
 ) -> dict[str, Any]:
-  """What the shapes tell about encoder and decoder; None for what they do not.
+  """Fields of encoder and decoder from the shapes; None for unknown ones.
 
   Args:
-    down: what the names call an encoder level; ``block`` and ``attention`` are its parts.
+    down: name of an encoder level; ``block`` and ``attention`` are its parts.
   """
   level = rf"encoder\.{down}\.(\d{{1,7}})\."
   first = lambda pattern, axis, ndim: next(iter(engine.axis_sizes(shapes, pattern, axis, ndim)), None)  # noqa: E731

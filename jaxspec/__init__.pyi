@@ -1,8 +1,8 @@
 # The public names; `jaxspec/__init__.py` imports them when they are first used.
+from . import families as families
 from . import methods as methods
 from . import testing as testing
 from .core.loop import autoregress as autoregress
-from .core.loop import host_while_loop as host_while_loop
 from .core.loop import iterate as iterate
 from .core.loop import speculate as speculate
 from .core.network import Network as Network

@@ -1,4 +1,4 @@
-"""Pairs of a gated edge and a cloud: Markov tables with known distributions, and random transformers with an Inter-Head."""
+"""Pairs of a CIAR edge and a cloud: Markov tables with known distributions, and random transformers with an Inter-Head."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gated_params(model: jaxspec.ModelParams, tau) -> GatedParams:
 
 @functools.cache
 def networks(cloud_layers=TARGET.num_layers):
-  """A random cloud and a random edge with an Inter-Head whose radii differ, and their parameters."""
+  """A random cloud and a random edge with an Inter-Head of varying radii, and their parameters."""
   cloud = llamagen_fns(dataclasses.replace(TARGET, num_layers=cloud_layers))
   edge = with_inter_head(llamagen_fns(DRAFT), TARGET.vocab_size)
   weights = random_params(edge, 1)

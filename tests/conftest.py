@@ -8,14 +8,14 @@ from jaxspec.cli.compilation_cache import cache_folder
 
 
 def _is_known(flag: str) -> bool:
-  """Whether the installed XLA knows a flag. It aborts a process that has an unknown one, so another process tries."""
+  """Whether the installed XLA knows a flag. An unknown flag aborts the process, so another process tries."""
   command = [sys.executable, "-c", "import jax; jax.devices('cpu')"]
   return not subprocess.run(command, env=os.environ | {"XLA_FLAGS": flag}, capture_output=True).returncode
 
 
-# Compiling takes most of the time of the suite. These flags and fewer optimisations halve it; what is kept of earlier runs
-# halves it again. Processes that tests start have the same settings.
-# `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0 JAX_COMPILATION_CACHE_DIR= pytest` tests with the compiler's own.
+# Compiling takes most of the time of the suite. These flags and fewer optimisations halve it; the compilation cache halves
+# it again. Processes started by tests have the same settings. `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0
+# JAX_COMPILATION_CACHE_DIR= pytest` tests with the compiler's defaults.
 if "XLA_FLAGS" not in os.environ:
   flags = [
     "--xla_cpu_use_fusion_emitters=false",
@@ -35,7 +35,11 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-# Minutes each, of which another process can use the other core.
+from jaxspec.core import plugins  # noqa: E402
+
+plugins.GROUP = "no plug-ins"  # installed plug-ins have their own tests, pages and pictures
+
+# Minutes each, so another process can use the other core.
 LONGEST = ("test_recorded_tokens.py", "test_tour.py")
 
 jax.config.update("jax_debug_key_reuse", True)
@@ -53,13 +57,13 @@ def _forget_programs():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-  """Programs with few optimisations, except in tests that run for longer than they compile (``long_runs``)."""
+  """Programs with few optimisations, except in tests that run longer than they compile (``long_runs``)."""
   if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1":
     jax.config.update("jax_disable_most_optimizations", "long_runs" not in item.keywords)
 
 
 def pytest_collection_modifyitems(config, items):
-  """Longest files first, as a process of several takes a file whole; skips what needs torch where it is not installed."""
+  """Longest files first, as a process of several takes a file whole; skips tests that need torch if it is not installed."""
   items.sort(key=lambda item: item.path.name not in LONGEST)
   try:
     import torch  # noqa: F401

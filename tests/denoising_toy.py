@@ -1,4 +1,4 @@
-"""Toy networks of states whose chains are Gaussian, so that every distribution of a chain is known exactly."""
+"""Toy networks of denoising steps with Gaussian chains, so that every distribution of a chain is known exactly."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -46,7 +46,7 @@ def affine(number, side, label=0):
 
 def moments(side, label=0):
   """Mean ``[N C]`` and covariance of all states of a chain, float64."""
-  mean, load = np.zeros(DIM), np.eye(DIM)  # of the state before, and what it is made of: rows are normals
+  mean, load = np.zeros(DIM), np.eye(DIM)  # of the previous state and its components: rows are normals
   means, loads = [], []
   for number in reversed(range(NETWORK.num_steps)):
     matrix, shift, std = affine(number, side, label)
@@ -65,5 +65,5 @@ NEAR = side(((0.5, 0.1), (0.0, 0.4)), (0.2, 0.1), (0.2, 0.3))
 
 
 def network(of):
-  """What a `jaxspec.Decoder` takes, of one side."""
+  """The network of one side for a `jaxspec.Decoder`."""
   return Network(FNS, of.params, name="toy")

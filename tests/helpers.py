@@ -21,7 +21,7 @@ from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.verifiers.target import target_features
 
-# The compiler as it is by default, for what depends on its fusions; the suite runs with less of it (tests/conftest.py).
+# The compiler's defaults, for tests that depend on fusions; the suite runs with fewer optimisations (tests/conftest.py).
 FULL_OPTIMISATION = {"xla_backend_optimization_level": 3}
 if "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):  # newer versions of XLA have no such flag
   FULL_OPTIMISATION["xla_cpu_use_fusion_emitters"] = True
@@ -109,10 +109,10 @@ def tiny_eagle(
   name: str, temperature: float = 1.0, warp: jaxspec.Warp = jaxspec.Warp(), total: int = 7, top_k: int = 3, depth: int = 2,
   chain: int = 0, combined: bool = False,
 ):  # fmt: skip
-  """A random host and EAGLE drafter: ``(SpecParams, kwargs, host, head)``; ``captions`` are guided, ``classes`` are not.
+  """A random target and EAGLE drafter: ``(SpecParams, kwargs, host, head)``; ``captions`` are guided, ``classes`` are not.
 
   With a positive ``chain`` the drafter drafts chains of that length instead of trees. With ``combined`` the drafter of a
-  guided host has no guidance of its own.
+  guided target has no guidance.
   """
   config = CAPTIONS if name == "captions" else TARGET
   host, head = llamagen_fns(config), eagle_fns(EagleConfig.of(config))

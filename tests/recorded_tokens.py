@@ -1,11 +1,12 @@
-"""Tokens of the shipped bundles by every method, recorded so that a change of them is seen.
+"""Recorded tokens of the shipped bundles by every method, to detect changes.
 
     python -m tests.recorded_tokens                 # draws everything and compares; minutes
     python -m tests.recorded_tokens --write         # records anew
     python -m tests.recorded_tokens scenes wordnet  # these bundles only; --write leaves the others as they are
 
-Ids are kept as a digest, vectors as arrays. Rounding decides a token now and then, so tokens are compared only where the
-versions of jax and jaxlib, the processor with its vector instructions, and the number of its cores are those of the record.
+Discrete tokens are stored as a digest, continuous ones as arrays. Rounding can change single tokens, so tokens are compared
+only if the versions of jax and jaxlib, the processor with its vector instructions, and the number of its cores equal those
+of the record.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from jaxspec.run.pipeline import Pipeline
 FOLDER = Path(__file__).parent / "recorded"
 FILE = FOLDER / "tokens.json"
 COUNTERS = ("target_calls", "accepted", "drafted", "draft_calls", "rounds")
-TOLERANCE = 1e-6  # of vectors
+TOLERANCE = 1e-6  # of continuous tokens
 
 ROWS, SEEDS = 8, (0, 1)
 PROMPTS = {
@@ -87,7 +88,7 @@ CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
 
 
 def machine() -> dict[str, Any]:
-  """What the rounding of a program depends on."""
+  """Properties of the machine that determine rounding."""
   try:
     about = Path("/proc/cpuinfo").read_text()
   except OSError:
@@ -102,7 +103,7 @@ def machine() -> dict[str, Any]:
 
 
 def difference(recorded: dict[str, Any]) -> str | None:
-  """Why tokens here may differ from a record, None if they must not."""
+  """The reason why tokens may differ from a record; None if they must be equal."""
   here = machine() | {"backend": jax.default_backend()}
   for name, value in (recorded | {"backend": "cpu"}).items():
     if here[name] != value:
@@ -129,7 +130,7 @@ def draw(pipe: Pipeline, method: str, settings: dict[str, Any]) -> Generation:
 
 
 def entry(out: Generation) -> dict[str, Any]:
-  """What a record says about a case, vectors apart."""
+  """The record of a case, without continuous tokens."""
   found: dict[str, Any] = {name: int(getattr(out.counters, name).sum()) for name in COUNTERS}
   if np.issubdtype(out.tokens.dtype, np.integer):
     data = out.tokens.astype("<i4").tobytes() + out.lengths.astype("<i4").tobytes()
@@ -138,7 +139,7 @@ def entry(out: Generation) -> dict[str, Any]:
 
 
 def draw_bundle(name: str) -> Iterator[tuple[str, dict[str, Any], Generation]]:
-  """Every case of a bundle: its name, its settings, what came out."""
+  """Every case of a bundle: its name, its settings, its result."""
   pipe = load_pipeline(name, matmul_precision="float32")
   for method, settings in CASES[name].items():
     for number, chosen in enumerate(settings):
@@ -151,7 +152,7 @@ def read() -> dict[str, Any]:
 
 
 def read_vectors(name: str) -> dict[str, np.ndarray]:
-  """Vectors of the cases of a bundle, ``[rows, L, C]`` float32; {} of a bundle of ids."""
+  """Continuous tokens of the cases of a bundle, ``[rows, L, C]`` float32; {} for discrete tokens."""
   file = FOLDER / f"{name}.npz"
   if not file.is_file():
     return {}
@@ -160,7 +161,7 @@ def read_vectors(name: str) -> dict[str, np.ndarray]:
 
 
 def compare(case: str, out: Generation, recorded: dict[str, Any], vectors: dict[str, np.ndarray]) -> list[str]:
-  """What differs from the record, one line each."""
+  """Differences from the record, one line each."""
   found = entry(out).items()
   wrong = [f"{case}: {name} {value} instead of {recorded[name]}" for name, value in found if value != recorded[name]]
   if case in vectors:
@@ -170,7 +171,7 @@ def compare(case: str, out: Generation, recorded: dict[str, Any], vectors: dict[
 
 
 def merged(document: dict[str, Any], names: Collection[str], fresh: dict[str, Any]) -> dict[str, Any]:
-  """A record in which these bundles have fresh cases, the others what they had, and bundles outside of `CASES` nothing."""
+  """A record with new cases of these bundles, the old ones of the others, and without bundles outside of `CASES`."""
   machines, cases = {}, {}
   for name in CASES:
     is_fresh = name in names
@@ -182,13 +183,13 @@ def merged(document: dict[str, Any], names: Collection[str], fresh: dict[str, An
 
 
 def use_all_cores() -> None:
-  """Sums are rounded by the number of cores, and a worker of the suite has one."""
+  """Rounding of sums depends on the number of cores, and a worker of the suite has one."""
   if hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, range(os.cpu_count()))
 
 
 def run_as_recorded(*words: str) -> subprocess.CompletedProcess:
-  """``python -m words`` in a process with the compiler's own settings; its programs are kept for the next run."""
+  """``python -m words`` in a process with the compiler's defaults and a compilation cache."""
   kept = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
   env = {name: value for name, value in os.environ.items() if name in kept or not name.startswith(("XLA_", "JAX_"))}
   command = [sys.executable, "-m", *words]

@@ -1,4 +1,4 @@
-"""A toy network of maps: the distribution of every map is a table row that all maps before it choose."""
+"""A toy network of scales: previous scales select the table row with a scale's distribution."""
 
 import dataclasses
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from jaxspec.core.types import Intervals
 
 
 class Scales(NamedTuple):
-  history: jnp.ndarray  # [K, B, C] int32, what was read
+  history: jnp.ndarray  # [K, B, C] int32, the inputs
 
 
 @dataclasses.dataclass(frozen=True)
 class ToyScales:
-  """As `jaxspec.sampling.scale_network.ScaleNetwork`; parameters are logits ``[rows, size, V]`` for each map."""
+  """As `jaxspec.sampling.scale_network.ScaleNetwork`; parameters are logits ``[rows, size, V]`` for each scale."""
 
   sizes: tuple[int, ...]
   vocab_size: int
@@ -56,7 +56,7 @@ class ToyScales:
     return tuple(params)
 
   def laws(self, params):
-    """Probability ``[rows, V^size]`` of each map as a whole, float64, by the maps before it."""
+    """Probability ``[rows, V^size]`` of each scale, float64, given the previous scales."""
     found = []
     for table, size in zip(params, self.sizes):
       probs = np.exp(np.asarray(table, np.float64))  # [rows, size, V]
@@ -67,7 +67,7 @@ class ToyScales:
     return found
 
   def joint(self, params):
-    """Probability ``[V] * places`` of all maps, float64."""
+    """Joint probability ``[V] * places`` of all scales, float64."""
     joint = np.ones(1)
     for law in self.laws(params):
       joint = (joint[:, None] * law).reshape(-1)
@@ -75,7 +75,7 @@ class ToyScales:
 
 
 def places(tokens, sizes):
-  """Scales ``[B, K, C]`` as a row of all places ``[B, L]``; checks what fills them up."""
+  """Scales ``[B, K, C]`` as a row of all positions ``[B, L]``; checks the padding."""
   tokens = np.asarray(tokens)
   for scale, size in enumerate(sizes):
     assert (tokens[:, scale, size:] == -1).all() and (tokens[:, scale, :size] >= 0).all()

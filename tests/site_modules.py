@@ -1,4 +1,4 @@
-"""Modules of the documentation's own: they stand in no package."""
+"""Modules of the documentation, which are not in a package."""
 
 import importlib.util
 from pathlib import Path

@@ -32,7 +32,7 @@ def tensors(config: T5Config = TINY, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def document(config: T5Config = TINY) -> dict:
-  """``config.json`` of a whole network, as the hub has it."""
+  """``config.json`` of a full network, as in the hub."""
   return {"model_type": "t5", "is_encoder_decoder": True, "num_decoder_layers": 2} | t5.write_config(config)
 
 

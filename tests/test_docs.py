@@ -1,4 +1,4 @@
-"""Examples in the documentation and in docstrings run, and the public names are documented ones."""
+"""Examples in the documentation and in docstrings run, and all public names are documented."""
 
 import dataclasses
 import doctest
@@ -13,18 +13,20 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec import testing
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
-from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.method_codecs import codec_of
 from tests.cli import fake_language
-from tests.helpers import TARGET, labels, random_params, side, tiny_pair
+from tests.helpers import TARGET, labels, markov_fns, random_params, side, tiny_pair
 
 ROOT = Path(__file__).parents[1]
 SMALL = dataclasses.replace(TARGET, num_layers=1)
 _SERVE_AND_DECODE = """
 with jaxspec.serve("checkpoints/wordnet/target", listen="127.0.0.1:0", max_streams=4, max_rows=2, widths=(24,)) as server:
   cloud = jaxspec.connect(server.address, token=server.token)
-  out, traffic = decode_over_cloud(params.draft, key, prompt, drafter=drafter, wire=wire, max_len=24, cloud=cloud)
+  out, traffic = decode_over_cloud(Edge(params.draft, drafter, codec, max_len=24), key, prompt, cloud)
 """
 
 
@@ -36,8 +38,9 @@ def test_examples_of_the_page_on_adding_things():
   fns = llamagen_fns(TARGET)
   weights = random_params(fns, 0)
   scope = {"jaxspec": jaxspec, "target_fns": fns, "__name__": "adding"}
-  rule, audited_rule, drafter, method, chain, checks = _blocks("docs/adding.md")
-  for block in (rule, audited_rule, drafter):
+  # The package of a plug-in is read by test_plugins.py.
+  rule, audited_rule, drafter, look_up, method, chain, family, _, checks = _blocks("docs/adding.md")
+  for block in (rule, audited_rule, drafter, look_up):
     exec(block, scope)
   params, condition = jaxspec.SpecParams((), side(weights)), labels(2)
   repeat = scope["RepeatDrafter"](3, TARGET.vocab_size)
@@ -54,12 +57,37 @@ def test_examples_of_the_page_on_adding_things():
   assert out.counters.drafted.all() and not out.counters.draft_calls.any()
   with jax.numpy_rank_promotion("raise"):
     exec(checks, scope)
+  exec(family, scope)
+  config = scope["StripesConfig"]()
+  network = jaxspec.Network(scope["stripes_fns"](config), {"table": 40.0 * np.eye(3)[[1, 2, 0]]}, config)
+  pipe_family = scope["StripesFamily"](network)
+  assert pipe_family.space.num_tokens == 6 and pipe_family.encode([2]).captions == ["class 2"]
+  assert pipe_family.decode(np.array([[0, 1, 2]])).tolist() == [[[[0] * 3, [127] * 3, [255] * 3]]]
+
+
+def test_the_n_gram_lookup_of_that_page():
+  """On a chain that goes round: it finds nothing in the first round, and all that it drafts is accepted."""
+  scope = {}
+  for block in _blocks("docs/adding.md")[2:4]:
+    exec(block, scope)
+  drafter, vocab, max_len = scope["lookup"](4, 5), 5, 24
+  cycle = np.where(np.roll(np.eye(vocab), 1, axis=1), 0.0, -np.inf)  # token i is followed by i + 1
+  chain = jax.numpy.asarray(np.concatenate([cycle, np.zeros((1, vocab))]), np.float32)
+  params = jaxspec.SpecParams((), side(chain))
+  verifier = jaxspec.TargetVerifier(markov_fns(vocab), jaxspec.lossless, warp=jaxspec.Warp())
+  keys, call = testing.fast_keys(0, 8), dict(drafter=drafter, verifier=verifier, max_len=max_len)
+  out = jaxspec.speculate(params, keys, labels(8), **call)
+  np.testing.assert_array_equal(out.tokens, (np.asarray(out.tokens[:, :1]) + np.arange(max_len)) % vocab)
+  # The pair of tokens 0 and 1 comes again as tokens 5 and 6. Drafts then fill the row, with a bonus token after each block.
+  np.testing.assert_array_equal(out.counters.rounds, 6 + 4)
+  np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
+  testing.check_exact(drafter=scope["lookup"](2, 3))
 
 
 @pytest.mark.slow
 @pytest.mark.long_runs
 def test_examples_of_the_readme():
-  """As they are written, on the shipped networks."""
+  """Verbatim, on the shipped networks."""
   scope = {}
   first, second = _blocks("README.md")
   exec(first, scope)
@@ -71,7 +99,7 @@ def test_examples_of_the_readme():
 
 @pytest.mark.slow
 def test_examples_of_the_page_on_serving():
-  """As it is written: an edge over a socket has the tokens of one process."""
+  """Verbatim: an edge over a socket has the tokens of one process."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
   scope = {}
   (block,) = _blocks("docs/serving.md")
@@ -89,11 +117,11 @@ def test_the_shortest_decode_over_a_server():
   method = pipe.method("sqs")
   parts, prompt, key = pipe.decoder(method).parts, pipe.encode(["a large river: "]).condition, jax.random.key(0)
   scope = dict(jaxspec=jaxspec, params=parts.params, key=key, prompt=prompt, drafter=parts.drafter)
-  scope |= dict(wire=wire_of(method, pipe.family.space.vocab_size), decode_over_cloud=decode_over_cloud)
+  scope |= dict(codec=codec_of(method, pipe.family.space.vocab_size), decode_over_cloud=decode_over_cloud, Edge=Edge)
   with pipe.context():
     exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
   wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=24)
-  if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds what its products read
+  if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds the inputs of its products
     np.testing.assert_array_equal(scope["out"].tokens, wanted.tokens)
   traffic = scope["traffic"]
   assert (traffic.transport_bytes > [traffic.uplink_bytes.sum(), traffic.downlink_bytes.sum()]).all()
@@ -140,7 +168,7 @@ def test_example_of_the_page_on_gated_edges():
   exec(block, scope)
   counters = scope["out"].counters
   total = counters.local + counters.accepted + counters.target_calls
-  np.testing.assert_array_equal(total, 16)  # every call that verifies, and the prefill, gives one token of its own
+  np.testing.assert_array_equal(total, 16)  # every verifying call, and the prefill, gives one token of its own
 
 
 @pytest.mark.slow
@@ -211,7 +239,7 @@ def test_public_names_exist_and_have_docstrings():
 
 
 def test_fields_of_the_contracts_are_documented():
-  """With their shapes, in the docstring: `help` and the site show no comments."""
+  """With their shapes, in the docstring, since `help` and the site do not show comments."""
   contracts = [value for value in vars(jaxspec.core.types).values() if isinstance(value, type) and hasattr(value, "_fields")]
   assert {jaxspec.Draft, jaxspec.Verdict, jaxspec.ModelFns} < set(contracts)
   for contract in contracts:

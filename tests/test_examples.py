@@ -1,4 +1,4 @@
-"""The scripts of docs/examples run as they are, and print what they promise."""
+"""The scripts of docs/examples run unchanged, with the stated output."""
 
 import re
 import runpy
@@ -8,7 +8,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 SLOW = pytest.mark.slow
-# Lines that a script prints, as patterns; and the images that it writes.
+# Lines of a script's output, as patterns; and its image files.
 PRINTS = {
   "own_method": (r"144 tokens, \d+ calls, \d+ drafts accepted",),
   "text": (r"ar: \[.*\] calls of the target, \[0 0 0\] drafts accepted", r"speculative: .*\n(?:  .* -> .*\n){3}"),

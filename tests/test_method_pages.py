@@ -1,4 +1,4 @@
-"""The pages of the methods hold what their script writes, and every method has a page and a picture."""
+"""The pages of the methods equal the output of their script, and every method has a page and a picture."""
 
 import re
 
@@ -51,14 +51,14 @@ def test_a_table_that_is_not_there():
 
 
 def test_pictures_are_what_their_script_draws():
-  assert exchange.PATH.read_text(encoding="utf-8") == exchange.render()
+  assert exchange.IMAGE.read_text(encoding="utf-8") == exchange.render()
   assert set(rounds.PICTURES) == set(METHODS)
   for name in METHODS:
     assert (rounds.IMAGES / f"{name}.svg").read_text(encoding="utf-8") == rounds.render(name)
 
 
 def test_pictures_commit_what_was_accepted():
-  """In the picture of a chain the accepted drafts, and one token of the target, are those that passed."""
+  """In the picture of a chain, committed tokens are the accepted drafts and one token of the target."""
   for name, picture in rounds.PICTURES.items():
     if len(picture.steps) < 3:
       continue

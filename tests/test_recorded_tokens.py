@@ -1,4 +1,4 @@
-"""Every method draws from the shipped bundles what it drew when `tests/recorded` was written."""
+"""Tokens of every method on the shipped bundles equal those in `tests/recorded`."""
 
 import pytest
 

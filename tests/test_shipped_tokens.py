@@ -1,4 +1,4 @@
-"""The shipped bundles of vector tokens load, draw images, and describe themselves."""
+"""The shipped bundles of continuous tokens load, draw images, and have descriptions."""
 
 import jax
 import pytest

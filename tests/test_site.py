@@ -1,4 +1,4 @@
-"""The pages of the documentation: command lines parse, links lead somewhere, examples fit, and the site is built."""
+"""The pages of the documentation: command lines parse, links are valid, examples fit, and the site builds."""
 
 import ast
 import importlib
@@ -23,7 +23,7 @@ MADE = {"copied", "reference"}  # by the site
 PAGES = sorted(path for path in DOCS.rglob("*.md") if path.relative_to(DOCS).parts[0] not in MADE)
 CARDS = sorted((ROOT / "checkpoints").rglob("*.md"))
 ALL = [ROOT / "README.md", *PAGES, *CARDS]
-# Tokens of a row, and what they are, by shipped bundle.
+# Tokens of a row, and their kind, by shipped bundle.
 ROWS = {
   "scenes": (144, "discrete"), "wordnet": (None, "discrete"), "digits32-causal": (64, "continuous"),
   "digits32-mar": (64, "continuous"),
@@ -38,7 +38,7 @@ def _is_there(module: str) -> bool:
 
 
 def test_command_lines_are_parsed():
-  """Every command in a shell block has options that it takes, and values that they allow; every module is there."""
+  """Every command in a shell block has valid options and values; every module exists."""
   found = 0
   for page in ALL:
     for words in lines_of(page):
@@ -83,7 +83,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_links_lead_somewhere():
-  """To files that are there, and to headings that they have."""
+  """To existing files and headings."""
   found = 0
   for page in ALL:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
@@ -110,13 +110,13 @@ def test_every_page_has_its_place():
 def test_every_public_name_is_in_one_group_of_the_reference():
   listed = " ".join(names for _, _, names in site_module("navigation").GROUPS.values()).replace("jaxspec.", "").split()
   assert sorted(name for name in listed if "." not in name) == sorted(jaxspec.__all__)
-  for name in listed:  # others stand with their room
+  for name in listed:  # others are part of their room
     module, _, attribute = f"jaxspec.{name}".rpartition(".")
     assert getattr(importlib.import_module(module), attribute).__doc__ or "." not in name, name
 
 
 class _Shipped:
-  """In the place of a pipeline of a shipped bundle: refuses what the pipeline would refuse, and runs no network."""
+  """Stand-in for a pipeline of a shipped bundle: the same errors, without networks."""
 
   def __init__(self, name: str, draft: str | None = None, **parts: str):
     self.num_tokens, self.tokens = (ROWS | RELEASED)[name]

@@ -1,4 +1,4 @@
-"""The notebook docs/tour.ipynb: complete, small, its links lead somewhere, and executed anew it shows the same."""
+"""The notebook docs/tour.ipynb: complete, small, with valid links, and with the same outputs when executed again."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def _cells(kind):
 
 
 def test_every_cell_was_executed_and_says_something():
-  """In order, without an error or a warning; a cell that defines something may show nothing."""
+  """In order, without errors or warnings; a cell of definitions may have no output."""
   code = _cells("code")
   assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
   for cell in code:

@@ -1,4 +1,4 @@
-"""Vector tokens with a distribution in closed form, and tiny networks of vector tokens, shared by the tests."""
+"""Continuous tokens with a distribution in closed form, and tiny networks of continuous tokens, shared by the tests."""
 
 from __future__ import annotations
 

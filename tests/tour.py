@@ -1,9 +1,9 @@
-"""The notebook of the documentation, executed anew and compared with the outputs that it has.
+"""The notebook of the documentation, executed again and compared with its outputs.
 
     python -m tests.tour            # executes everything and compares; minutes
     python -m tests.tour --write    # stores the outputs
 
-Rounding decides a token now and then, so outputs are compared only where `tests.recorded_tokens` would compare tokens.
+Rounding can change single tokens, so outputs are compared only if `tests.recorded_tokens` would compare tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read() -> nbformat.NotebookNode:
 
 
 def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-  """The same cells with new outputs, in a process of their own.
+  """The same cells with new outputs, in a separate process.
 
   Raises:
     nbclient.exceptions.CellExecutionError: for a cell that fails.
@@ -43,12 +43,12 @@ def executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[list[Any]]:
-  """What each cell with code shows: its text, and its images as pixels."""
+  """Outputs of each code cell: its text, and its images as pixels."""
   return [[_shown(output) for output in _joined(cell.outputs)] for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def _joined(found: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
-  """Outputs, with lines of text together that came one by one."""
+  """Outputs, with consecutive lines of text joined."""
   joined = []
   for output in found:
     last = joined[-1] if joined else {}
@@ -68,7 +68,7 @@ def _shown(output: nbformat.NotebookNode) -> Any:
 
 
 def differences(recorded: nbformat.NotebookNode, fresh: nbformat.NotebookNode) -> list[str]:
-  """What differs, one line for each cell."""
+  """Differences, one line for each cell."""
   found = []
   for number, (old, new) in enumerate(zip(outputs(recorded), outputs(fresh), strict=True), 1):
     same = len(old) == len(new) and all(type(a) is type(b) and np.array_equal(a, b) for a, b in zip(old, new))

@@ -41,7 +41,7 @@ from typing import Any
 from jaxspec.cli.methods import value_word
 from jaxspec.core.token_kinds import KINDS
 from jaxspec.methods import METHODS
-from jaxspec.run.described import describe, range_words
+from jaxspec.run.method_schema import method_schema, range_text
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -79,7 +79,7 @@ def _table(kind: str, content: str, folder: Path) -> str:
 
 def options(name: str) -> str:
   """The options of a method: flag and field, default, meaning and values."""
-  found = describe(METHODS[name])["options"]
+  found = method_schema(METHODS[name])["options"]
   rows = [(_flag(option), f"`{field}`", value_word(option["default"]), _meaning(option)) for field, option in found.items()]
   return _markdown(("option", "in Python", "default", "meaning"), rows) if rows else "This method has no options.\n"
 
@@ -89,7 +89,7 @@ def _flag(option: dict[str, Any]) -> str:
 
 
 def _meaning(option: dict[str, Any]) -> str:
-  values = range_words(option)
+  values = range_text(option)
   return f"{option['help']} *{values}*" if values else option["help"]
 
 
@@ -97,7 +97,7 @@ def all_methods() -> str:
   """Every method with its page."""
   rows = []
   for name in METHODS:
-    found = describe(METHODS[name])
+    found = method_schema(METHODS[name])
     tokens = "all" if len(found["tokens"]) == len(KINDS) else " or ".join(found["tokens"])
     rows.append((f"[`{name}`]({name}.md)", found["title"], _OUTPUT[found["exact"]], found["drafts_by"], tokens))
   return _markdown(("method", "name", "output", "source of the drafts", "tokens"), rows)

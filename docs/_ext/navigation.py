@@ -58,13 +58,14 @@ GROUPS = {
   "loop": (
     "The loop",
     "The compiled loop, its results, and the state of its two sides.",
-    "speculate autoregress iterate host_while_loop methods.masked_decode.generate_masked DecodeResult Counters "
+    "speculate autoregress iterate methods.masked_decode.generate_masked DecodeResult Counters "
     "Origin SpecParams core.state.DraftSide core.state.TargetSide",
   ),
   "contracts": (
     "Contracts",
     "What a network, a drafter and a verifier are, and what they exchange.",
-    "ModelFns ModelOutput Cursor Draft Verdict Drafter FirstToken Verifier",
+    "ModelFns ModelOutput Cursor Draft Verdict Drafter FirstToken Verifier core.constructors.stateless "
+    "core.constructors.from_history core.constructors.History core.constructors.from_features",
   ),
   "drafters": (
     "Drafters",
@@ -113,6 +114,11 @@ GROUPS = {
     "Audit",
     "The distribution that a rule gives a token, against the target's.",
     "audited TokenAudit rules.exact_distribution.exact_distribution rules.exact_distribution.PositionDistribution",
+  ),
+  "families": (
+    "Families",
+    "Families of networks by name, and a family of your own.",
+    "jaxspec.families",
   ),
   "testing": (
     "Testing",

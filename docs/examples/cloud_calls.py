@@ -1,6 +1,6 @@
 """CIAR: an edge with local acceptance, at the calibrated threshold of 30 % cloud calls. Calls, sources of tokens, images.
 
-    python docs/examples/cloud_calls.py
+Run it by `python docs/examples/cloud_calls.py`.
 """
 
 import jax

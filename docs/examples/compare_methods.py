@@ -1,6 +1,6 @@
 """Images from prompts, decoded by two methods: passes of the target, time, and whether the images satisfy their captions.
 
-    python docs/examples/compare_methods.py
+Run it by `python docs/examples/compare_methods.py`.
 """
 
 import time

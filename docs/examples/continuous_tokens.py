@@ -1,8 +1,7 @@
 """Continuous tokens: digits of the shipped MAR pair, several tokens per pass of the target.
 
-    python docs/examples/continuous_tokens.py
-
-`Cspd(exact=True, gamma=7)` with the bundle `digits32-causal` decodes speculatively instead, from the exact distribution.
+Run it by `python docs/examples/continuous_tokens.py`. `Cspd(exact=True, gamma=7)` with the bundle
+`digits32-causal` decodes speculatively instead, from the exact distribution.
 """
 
 import jax

@@ -1,6 +1,6 @@
 """A method in one file: the newest token is drafted again and again. The exact rule keeps the target's distribution.
 
-    python docs/examples/own_method.py
+Run it by `python docs/examples/own_method.py`.
 """
 
 import dataclasses
@@ -21,13 +21,13 @@ class RepeatDrafter(jaxspec.Drafter):
 
   window: int
   vocab: int
-  calls_per_round: ClassVar[int] = 0  # no network
-  has_cache: ClassVar[bool] = False
+  calls_per_round = 0  # no network
+  has_cache = False
 
   def draft(self, params, keys, state, cursor):
     tokens = jnp.repeat(cursor.last[:, None], self.window, axis=1)  # [B, K]
     logits = jnp.where(jnp.arange(self.vocab)[None, None] == tokens[..., None], 0.0, -jnp.inf)  # [B, K, V]
-    return jaxspec.Draft(tokens, logits, jnp.full(tokens.shape[:1], self.window, jnp.int32)), state, ()
+    return jaxspec.Draft.chain(tokens, logits, self.window, 0), state, ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,7 @@
 """A converted network from a folder, with a draft from another folder.
 
-    python docs/examples/own_network.py [TARGET DRAFT]
-
-The folders are those that `jaxspec convert` writes. Without arguments they are the networks of the shipped text bundle.
+Run it by `python docs/examples/own_network.py [TARGET DRAFT]`. The folders are those that `jaxspec convert` writes. Without
+arguments they are the networks of the shipped text bundle.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Texts: continuations of prompts of different lengths, plain and speculative, from the same distribution.
 
-    python docs/examples/text.py
+Run it by `python docs/examples/text.py`.
 """
 
 import jax

@@ -21,7 +21,7 @@ from jaxspec.serving.server.cache_table import Table
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 
 CONFIG = LlamaGenConfig(num_layers=4, dim=256, num_heads=4, vocab_size=1024, num_tokens=256, num_classes=8)
 ROWS, WIDTH = 8, 8
@@ -66,7 +66,7 @@ def costs(num_slots: tuple[int, ...], repeats: int, config: LlamaGenConfig = CON
   """Measures tables of these sizes in turns."""
   fns = llamagen_fns(config)
   params = ModelParams(fns.init(jax.random.key(0)), sampling_params())
-  profiles, example = (ServedProfile(PlainWire(config.vocab_size)),), ClassLabels(np.zeros(1, np.int32))
+  profiles, example = (ServedProfile(PlainCodec(config.vocab_size)),), ClassLabels(np.zeros(1, np.int32))
   tables: dict[int, Table] = {}
   inserts, steps, before = {}, {}, {}
   for number in num_slots:

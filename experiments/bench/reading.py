@@ -1,7 +1,7 @@
-"""Time of reading a frame into arrays on a server, before its network runs.
+"""Time to decode a frame into arrays on a server, before its network runs.
 
-The longest frame of every coding, timed as at the start of a server (``--max-decode-ms``). Reading is Python, so it does not
-depend on the device of the network.
+The longest frame of every coding, timed as at the start of a server (``--max-decode-ms``). Python decodes it, so the
+time does not depend on the device of the network.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
+
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec.serving.wire.frame_reader import FrameReader
+from jaxspec.serving.wire.arrays import distributions_of_records
+from jaxspec.serving.wire.decode_time import largest_record
+from jaxspec.serving.wire.framing import read_distribution, read_drafts, write_distribution, write_drafts
 from jaxspec.serving.wire.records import Limits
+from jaxspec.serving.wire.round_codec import draft_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,10 +55,15 @@ class Reading(Experiment):
 
   def cells(self, coding: str, support: int) -> list[str]:
     """A row."""
-    reader = FrameReader(Limits(self.vocab, self.ell, coding, support, self.window, False))
-    part = int(coding == "lazy")
-    frame = reader.largest(part)
-    return [coding, str(support), f"{len(frame)}", _spread(self.milliseconds(lambda: reader.read(frame, part)))]
+    limits, generator = Limits(self.vocab, self.ell, coding, support, self.window, False), np.random.default_rng(0)
+    records = [largest_record(generator, limits) for _ in range(self.window)]
+    if coding == "lazy":
+      frame, _ = write_distribution(0, 0, records[0], limits)
+      decode = lambda: distributions_of_records([read_distribution(frame, limits)[2]], 1, support)
+    else:
+      frame, _ = write_drafts(0, records, limits)
+      decode = lambda: draft_of(read_drafts(frame, limits), self.window, support)
+    return [coding, str(support), f"{len(frame)}", _spread(self.milliseconds(decode))]
 
   def milliseconds(self, run: Callable[[], Any]) -> list[float]:
     """Milliseconds of every repeat, after a warm-up."""

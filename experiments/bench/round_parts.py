@@ -141,7 +141,7 @@ class Pinned:
         if judges:
           verdict, verifier = loop.judge_round(params.target, waiting.side, verifier, draft, **both)
           last = verdicts.newest_token(cursor, draft, verdict)
-        calls = self._parts.drafter.calls_per_round if draft.num_calls is None else jnp.max(draft.num_calls)
+        calls = jnp.max(draft.num_calls)
         passes = passes + jnp.stack([jnp.int32(calls), loop.needs_exchange(cursor, draft).astype(jnp.int32)])
         return waiting.side.replace(cursor=cursor), verifier, last, passes
 

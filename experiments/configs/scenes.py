@@ -5,7 +5,7 @@ and LANTERN++ 2.6 in latency (arXiv 2410.03355, 2502.06352). The tokenizer here 
 and 16,384: groups and neighbours of one size cover a larger share here.
 
 ``scorer.num`` is the number of captions of a table, ``--outlook`` prints the expected time and power. The drafts are those
-of ``python -m experiments.train.devices --out checkpoints/scenes --only eagle draft-1 inter-2``.
+of ``python -m experiments.train.devices --out checkpoints/scenes eagle draft-1 inter-2``.
 """
 
 from __future__ import annotations

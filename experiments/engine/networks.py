@@ -15,9 +15,10 @@ from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality, as_json
 from experiments.engine.rows import Row
 from jaxspec.serving import messages
-from jaxspec.serving.wire.ciar_message import GatedWire, write_gated
-from jaxspec.serving.wire.cloud import Cloud, Opened, Opening, Resume
+from jaxspec.serving.wire.ciar_message import CiarLimits, write_ciar
+from jaxspec.serving.wire.cloud import Cloud
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 from jaxspec.serving.wire.link_model import LATENCY_RULES, NETWORKS, link_seconds
 
 
@@ -80,9 +81,9 @@ class Networks(Quality):
     return found
 
   def relaxed_images(self, bench: Bench, entry: Row, verified: list[dict[str, float]]) -> list[dict[str, float]]:
-    """Figures of images with windows judged by LANTERN++, with the costs of the row with the exact rule."""
+    """Figures of images whose windows LANTERN++ judges, by the costs of the row with the exact rule."""
     result, method, family = bench.decode(entry), bench.decoder(entry).method, bench.pipeline.family
-    wire = GatedWire.of(None, vocab=family.space.vocab_size, window=method.gamma, max_len=family.space.num_tokens)
+    codec = CiarLimits.of(None, vocab=family.space.vocab_size, window=method.gamma, max_len=family.space.num_tokens)
     total = {name: sum(image[name] for image in verified) for name in verified[0]}
     per_pass, per_call = total["edge_s"] / total["draft_calls"], total["cloud_s"] / total["target_calls"]
     images = []
@@ -90,7 +91,7 @@ class Networks(Quality):
       counters = {name: int(getattr(result.counters, name)[at]) for name in result.counters.__dataclass_fields__}
       calls = counters["target_calls"] - 1
       drafts, more = divmod(counters["drafted"], max(calls, 1))
-      sizes = [len(write_gated(0, 0, [0], [0] * (drafts + (call < more)), wire)[0]) for call in range(calls)]
+      sizes = [len(write_ciar(0, 0, [0], [0] * (drafts + (call < more)), codec)[0]) for call in range(calls)]
       traffic = {"uplink_bytes": sum(sizes), "downlink_bytes": (OVERHEAD_BYTES + 4) * (calls + 1), "exchanges": calls}
       seconds = {"edge_s": per_pass * counters["draft_calls"], "cloud_s": per_call * counters["target_calls"]}
       images.append(counters | traffic | seconds)
@@ -109,10 +110,10 @@ class Stopwatch:
     before, self._last = self._last, time.perf_counter()
     return self._last - before
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
     """See `Cloud.open`."""
     self.edge += self._lap()
-    opened = self._cloud.open(opening, resume, timeout_s=timeout_s)
+    opened = self._cloud.open(handshake, resume, timeout_s=timeout_s)
     self.cloud += self._lap()
     return opened
 

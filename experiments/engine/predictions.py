@@ -31,7 +31,8 @@ def harms(document: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
   return {
     "the loss of correct images": (bias(rows), np.array([plain - row["metrics"]["right"]["value"] for row in rows])),
     "the difference of unconstrained attributes": (
-      bias(seen), np.array([row["open"]["value"] - row["open"]["expected"] for row in seen]),
+      bias(seen),
+      np.array([row["open"]["value"] - row["open"]["expected"] for row in seen]),
     ),
   }
 

@@ -35,7 +35,7 @@ import grpc
 
 from experiments.server.trace import Trace, read_traces
 from jaxspec.serving.wire.address import SERVICE
-from jaxspec.serving.wire.cloud import STREAM_BYTES
+from jaxspec.serving.wire.handshake import STREAM_BYTES
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
@@ -176,7 +176,7 @@ class Attacker:
     if self._random.random() < 0.4:
       message = pb.VerifyRequest(stream_id=some(), seq=pick(numbers), part=pick(numbers), frame=some())
       return await self._call(channel, "Verify", message.SerializeToString())
-    message = pb.OpenRequest.FromString(encoding.open_request(self._opening()))
+    message = pb.OpenRequest.FromString(encoding.open_request(self._handshake()))
     for _ in range(self._random.randint(1, 4)):
       name = pick([field.name for field in message.DESCRIPTOR.fields])
       if name in ("stream_id", "model", "key", "need_numerics"):
@@ -199,10 +199,10 @@ class Attacker:
   async def _frame(self, channel: grpc.aio.Channel) -> str:
     if len(self._streams) < 4:
       trace = self._random.choice(self._traces)
-      opening = self._opening(trace)
-      status = await self._call(channel, "Open", encoding.open_request(opening))
+      handshake = self._handshake(trace)
+      status = await self._call(channel, "Open", encoding.open_request(handshake))
       if status == "OK":
-        self._streams.append([trace, opening.stream, 0])
+        self._streams.append([trace, handshake.stream, 0])
       return status
     held = self._random.choice(self._streams)
     trace, stream, index = held
@@ -219,7 +219,7 @@ class Attacker:
   async def _order(self, channel: grpc.aio.Channel) -> str:
     trace = self._random.choice(self._traces)
     call = self._random.choice(trace.calls)
-    stream = self._random.choice([trace.opening.stream, *(held[1] for held in self._streams), secrets.token_bytes(16)])
+    stream = self._random.choice([trace.handshake.stream, *(held[1] for held in self._streams), secrets.token_bytes(16)])
     seq = max(0, call.seq + self._random.randint(-3, 3))
     request = encoding.verify_request(stream, seq, self._random.randint(0, 1), call.frame)
     return await self._call(channel, "Verify", request)
@@ -240,7 +240,7 @@ class Attacker:
 
   async def _token(self, channel: grpc.aio.Channel) -> str:
     wrong = self._random.choice(((), (("authorization", "Bearer guess"),), (("authorization", "Basic eA=="),)))
-    return await self._call(channel, "Open", encoding.open_request(self._opening()), wrong)
+    return await self._call(channel, "Open", encoding.open_request(self._handshake()), wrong)
 
   async def _large(self, channel: grpc.aio.Channel) -> str:
     if self._random.random() < 0.5:
@@ -292,9 +292,9 @@ class Attacker:
     kind, flags = self._random.choice((0, 1, 2, 3, 4, 6, 7, 8, 9, 77)), self._random.choice((0, 1, 4, 5, 255))
     return len(payload).to_bytes(3) + bytes((kind, flags)) + self._random.choice((0, 1, 3, 1 << 30)).to_bytes(4) + payload
 
-  def _opening(self, trace: Trace | None = None):
+  def _handshake(self, trace: Trace | None = None):
     trace = self._random.choice(self._traces) if trace is None else trace
-    return trace.opening._replace(stream=secrets.token_bytes(STREAM_BYTES))
+    return trace.handshake._replace(stream=secrets.token_bytes(STREAM_BYTES))
 
   def _valid(self) -> tuple[str, bytes]:
     """A method and a message that it would read."""
@@ -303,7 +303,7 @@ class Attacker:
     stream = self._random.choice([*(held[1] for held in self._streams), secrets.token_bytes(STREAM_BYTES)])
     return self._random.choice((
       ("Describe", encoding.describe_request(1, "x")),
-      ("Open", encoding.open_request(self._opening(trace), self._random.choice((None, trace.resume)))),
+      ("Open", encoding.open_request(self._handshake(trace), self._random.choice((None, trace.resume)))),
       ("Verify", encoding.verify_request(stream, call.seq, call.part, call.frame)),
       ("Close", encoding.close_request(secrets.token_bytes(STREAM_BYTES))),
     ))  # fmt: skip
@@ -323,7 +323,7 @@ class Attacker:
     return bytes(changed)
 
   def _resealed(self, frame: bytes) -> bytes:
-    """A damaged frame, mostly with the checksum of what it is now."""
+    """A damaged frame, mostly with a recomputed checksum."""
     body = self._damaged(frame[:-4])
     return body + (zlib.crc32(body) if self._random.random() < 0.9 else self._random.getrandbits(32)).to_bytes(4)
 

@@ -1,7 +1,7 @@
-"""Many devices at one server: what each has of it, and whether one can tell that it is not alone.
+"""Many devices at one server: throughput and latency of each, and its tokens against those of a single device.
 
-The generator is `experiments.server.load` in a process of its own, so it computes nothing. Every reply must be the recorded
-one, which the server gave to a single device.
+The generator is `experiments.server.load` in a separate process, so it computes nothing. Every reply must equal the recorded
+one for a single device.
 """
 
 from __future__ import annotations

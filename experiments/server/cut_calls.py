@@ -1,7 +1,7 @@
 """What is left of calls that their devices gave up: memory of the server over many calls, some of which are cut short.
 
-Devices without a network play a recorded decode. At some attempts their deadline is shorter than the call takes; they ask
-again, and every reply must be the recorded one.
+Devices without a network play a recorded decode. At some attempts their deadline is shorter than the call; they retry, and
+every reply must equal the recorded one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from experiments.server.memory import Samples
 from experiments.server.process import ServerProcess, without_pauses
 from experiments.server.record import record
 from experiments.server.trace import Trace
-from jaxspec.serving.wire.cloud import Cloud, CloudError, Description, Opened, Opening, Resume, Status
+from jaxspec.serving.wire.cloud import Cloud, CloudError, Description, Status
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 PER_S = 130  # calls, on two cores
 _SHARE = 0.05  # of the newest call in the smoothed time
@@ -30,7 +31,7 @@ class CutCalls(Experiment):
   """``number`` calls by ``devices`` at once; a ``share`` has a short deadline, at first.
 
   Attributes:
-    hurry: lowest and highest short deadline, in times of what a call takes.
+    hurry: lowest and highest short deadline, in units of the time of a call.
   """
 
   case: Case
@@ -128,24 +129,25 @@ class Crowd:
   def _work(self, index: int) -> None:
     from experiments.server.player import play
     from jaxspec.serving.edge.connection import connect
+    from jaxspec.serving.edge.reliable_stream import RetrySettings
     from jaxspec.serving.edge.retries import Budget
 
     cloud = Hasty(connect(self._address), self, random.Random(1000 * self._table.seed + index))
     try:
       while self.calls < self._table.number:
-        # A budget would end the retries of an edge with so many failures.
-        played = play(self._trace, cloud, budget=Budget(cost=0.0))
+        # A budget would end the retries of an edge with this number of failures.
+        played = play(self._trace, cloud, settings=RetrySettings(budget=Budget(cost=0.0)))
         with self._lock:
           self.decodes += 1
           self.differing += played.differing is not None
-    except Exception as error:  # told by `join`
+    except Exception as error:  # reported by `join`
       self._failures.append(error)
     cloud.cloud.hang_up()
 
 
 @dataclasses.dataclass
 class Hasty:
-  """A `Cloud` whose first attempts have too short a deadline now and then; who asks again has patience."""
+  """A `Cloud` with too short deadlines at some first attempts; retries have the usual one."""
 
   cloud: Cloud
   crowd: Crowd
@@ -156,8 +158,8 @@ class Hasty:
   def description(self) -> Description:
     return self.cloud.description
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
-    return self.cloud.open(opening, resume, timeout_s=timeout_s)
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
+    return self.cloud.open(handshake, resume, timeout_s=timeout_s)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     is_again, self.newest = (stream, seq, part) == self.newest, (stream, seq, part)

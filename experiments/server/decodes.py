@@ -13,11 +13,11 @@ from experiments.engine.experiment import Lab
 from experiments.engine.rows import Row
 from jaxspec.core import rng
 from jaxspec.core.state import DecodeResult
-from jaxspec.serving.edge.edge_stream import EdgeStream
+from jaxspec.serving.edge import edge_stream
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.from_bundle import engine_of
 from jaxspec.serving.wire.cloud import Cloud
-from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.method_codecs import codec_of
 from jaxspec.serving.wire.profiles import find_profile
 from jaxspec.serving.wire.traffic import Traffic
 
@@ -57,7 +57,7 @@ class Edge:
     self._bench = Bench(self.pipeline, case.prompts, lab.decodes, batch=1, ends=False)
     self._batches = self._bench.batches(case.row, 1)
     self.decoder = self._bench.decoder(case.row)
-    self.wire = wire_of(self.decoder.method, self.pipeline.family.space.vocab_size)
+    self.codec = codec_of(self.decoder.method, self.pipeline.family.space.vocab_size)
 
   def engine(self, **sizes: Any) -> Engine:
     """An engine for this case alone."""
@@ -71,18 +71,18 @@ class Edge:
 
     Args:
       index: of the prompt.
-      options: of the session: ``journal``, ``watch``, ``clock`` and others.
+      options: of `jaxspec.serving.edge.edge_stream.Edge.run`: ``journal``, ``observer`` and others.
     Returns:
       Its tokens ``[N]``, and the traffic of frames.
     """
     sampling, parts = self.decoder.sampling, self.decoder.parts
     told = {name: getattr(sampling, name) for name in ("top_p", "cfg_scale")}
-    profile = find_profile(cloud.description, self.wire, top_k=sampling.top_k, **told).id
+    profile = find_profile(cloud.description, self.codec, top_k=sampling.top_k, **told).id
     sizes = dict(max_len=self.case.tokens, profile=profile, target_prefix=parts.target_prefix)
     text = self.case.prompts[index] if self.pipeline.family.sends_text else None
     with self.pipeline.context():
-      edge = EdgeStream(
-        parts.params.draft, drafter=parts.drafter, wire=self.wire, temperature=sampling.temperature, **sizes, **told
+      edge = edge_stream.Edge(
+        parts.params.draft, parts.drafter, self.codec, temperature=sampling.temperature, **sizes, **told
       )
       found, traffic = edge.run(*self._row(index), cloud, caption=text, **options)
     return np.asarray(found.tokens[0]), traffic

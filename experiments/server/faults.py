@@ -1,9 +1,8 @@
 """Decodes of real networks under planted faults: every single one at every call, and random ones together.
 
 The wire, the server and the edge are in this process, and time is virtual: nothing sleeps. Requests and replies go through
-their bytes, the server's checks, its dispatcher and its engine, as behind a socket (`experiments.server.faulty`). A server
-that is killed loses its streams and its call table; the compiled programs stay. An edge that is killed goes on from its
-journal.
+their bytes, the server's checks, its dispatcher and its engine, as behind a socket (`experiments.server.faulty`). A killed
+server loses its streams and its call table, but not the compiled programs. A killed edge resumes from its journal.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def cells_of(entry: dict[str, Any]) -> list[str]:
 
 
 def words(name: str) -> str:
-  """A fault as it stands in the table."""
+  """A fault in the words of the table."""
   return name.lower().replace("_", " ")
 
 
@@ -141,7 +140,7 @@ class Trial:
   """A sequence that is decoded again and again.
 
   Attributes:
-    attempts: of the undisturbed decode; opening and closing are two of them.
+    attempts: of the undisturbed decode; handshake and closing are two of them.
     calls: the others.
     seconds: a decode takes on this machine.
   """
@@ -163,12 +162,12 @@ class Trial:
   def _run(self, faults: dict[int, Fault], edge_dies: tuple[int, bool] | None = None) -> tuple[Any, FaultyCloud, int]:
     from experiments.server.faulty import FaultyCloud, Killed
     from jaxspec.serving.edge.journal import Journal
-    from jaxspec.serving.edge.observer import Watch
+    from jaxspec.serving.edge.observer import Observer
 
-    cloud, watch = FaultyCloud(faults, edge_dies=edge_dies, make_engine=self._emptied), Watch()
-    options = dict(stream=STREAM, watch=watch, clock=cloud.clock, sleep=cloud.clock.sleep, uniform=lambda: 0.5)
+    cloud, observer = FaultyCloud(faults, edge_dies=edge_dies, make_engine=self._emptied), Observer()
+    options = dict(stream=STREAM, observer=observer, settings=cloud.retry_settings)
     if edge_dies is None:
-      return self._edge.run(0, cloud, **options)[0], cloud, watch.resumes
+      return self._edge.run(0, cloud, **options)[0], cloud, observer.resumes
     with tempfile.TemporaryDirectory() as folder:
       decode: Callable[[Journal], Any] = lambda journal: self._edge.run(0, cloud, journal=journal, **options)[0]
       with Journal(Path(folder) / "run.jrn") as journal:
@@ -179,7 +178,7 @@ class Trial:
         else:
           raise ValueError(f"Must have an edge that dies at attempt {edge_dies[0]}, we instead got a whole decode")
       with Journal(Path(folder) / "run.jrn") as journal:
-        return decode(journal), cloud, watch.resumes
+        return decode(journal), cloud, observer.resumes
 
   def _emptied(self):
     """The engine without its streams: all that a server which is started again has."""

@@ -10,13 +10,14 @@ import enum
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from jaxspec.serving.edge.reliable_stream import Session
+from jaxspec.serving.edge.reliable_stream import ReliableStream, RetrySettings
 from jaxspec.serving.server import requests
 from jaxspec.serving.server.dispatcher import Dispatcher, Limits, OpenCall
 from jaxspec.serving.server.engine_interface import Engine, description_of
 from jaxspec.serving.server.engine_thread import run_once
 from jaxspec.serving.server.quotas import Tenant
-from jaxspec.serving.wire.cloud import CloudError, Description, Opened, Opening, Resume, Status
+from jaxspec.serving.wire.cloud import CloudError, Description, Status
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
@@ -84,10 +85,10 @@ class InProcess:
       self._run()
       return b""
     if method == "Open":
-      opening, resume = requests.read_open(data, self.served)
-      plain = encoding.open_request(opening)
-      frame = self._wait(self.dispatcher.open(OpenCall(TENANT, opening, resume, plain, data, deadline), now=now))
-      return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self.served.numerics))
+      handshake, resume = requests.read_open(data, self.served)
+      plain = encoding.open_request(handshake)
+      frame = self._wait(self.dispatcher.open(OpenCall(TENANT, handshake, resume, plain, data, deadline), now=now))
+      return encoding.open_reply(HandshakeReply(frame, 1 if resume is None else resume.next_seq, self.served.numerics))
     call = requests.read_verify(data, self.served)._replace(deadline=deadline)
     return encoding.verify_reply(*call.position, self._wait(self.dispatcher.verify(call, now=now)))
 
@@ -140,12 +141,17 @@ class FaultyCloud:
     """The server is killed, and another one takes its place: it knows nothing."""
     self.servers.append(InProcess(self.clock, self._make_engine))
 
-  def session(self, **kwargs) -> Session:
-    """An edge's session over this wire, in virtual time."""
-    return Session(self, clock=self.clock, sleep=self.clock.sleep, uniform=lambda: 0.5, **kwargs)
+  @property
+  def retry_settings(self) -> RetrySettings:
+    """Retries in virtual time."""
+    return RetrySettings(clock=self.clock, sleep=self.clock.sleep, uniform=lambda: 0.5)
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
-    return encoding.opened_of(self._carry("Open", encoding.open_request(opening, resume), timeout_s))
+  def reliable(self, handshake: Handshake, **kwargs) -> ReliableStream:
+    """A stream of an edge over this cloud, in virtual time."""
+    return ReliableStream(self, handshake, settings=self.retry_settings, **kwargs)
+
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
+    return encoding.handshake_reply_of(self._carry("Open", encoding.open_request(handshake, resume), timeout_s))
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     late, self._late_replies = self._late_replies, []
@@ -210,7 +216,7 @@ class FaultyCloud:
     return CloudError(Status.DEADLINE_EXCEEDED, "no reply in time")
 
   def _deliver_held(self) -> None:
-    """Late requests arrive; nobody waits for their answers."""
+    """Late requests arrive; their replies are not awaited."""
     self._held = [(left - 1, method, request) for left, method, request in self._held]
     arriving = [item for item in self._held if item[0] <= 0]
     self._held = [item for item in self._held if item[0] > 0]

@@ -1,7 +1,7 @@
 """A server under hostile inputs: does it stay up, in its memory and in time, and do others notice?
 
-Attackers are a process of their own (`experiments.server.attacker`) with a token whose quota is a few streams. Meanwhile a
-device without a network plays a recorded decode again and again; every reply must be the recorded one.
+Attackers are a separate process (`experiments.server.attacker`) with a bearer token for a few streams. Meanwhile a device
+without a network plays a recorded decode again and again; every reply must be the recorded one.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def attack(
   def work() -> None:
     try:
       device.play(until=over, found=calls)
-    except Exception as error:  # told below: nobody else looks at this thread
+    except Exception as error:  # reported below, since no other code observes this thread
       failures.append(error)
 
   thread = threading.Thread(target=work)

@@ -2,7 +2,7 @@
 
     python -m experiments.server.load grpcs://box:8443 --trace traces --devices 64 --network 4g
 
-1. Devices are threads, each with a connection of its own. They come in stages: 1, 8, 64 and so on.
+1. Devices are threads, each with its own connection. They come in stages: 1, 8, 64 and so on.
 2. In a stage every device plays one trace, with the pauses of the edge that was traced. Devices start spread over a round.
 3. A reply that is not the recorded one is an error, as is a call that is not answered: the exit status is 2.
 """
@@ -30,6 +30,7 @@ from experiments.server.server_metrics import Counters, read_metrics, server_rep
 from experiments.server.trace import Trace, read_traces
 from jaxspec.core.command_line import PATH, UserError, script
 from jaxspec.serving.edge.connection import connect, split_url
+from jaxspec.serving.edge.reliable_stream import RetrySettings
 from jaxspec.serving.edge.retries import Policy
 from jaxspec.serving.wire.cloud import Cloud, CloudError
 from jaxspec.serving.wire.link_model import NETWORKS, link_seconds
@@ -100,14 +101,14 @@ def stage_report(
   network: str | None = None,
   server: Counters | None = None,
 ) -> dict[str, Any]:
-  """What a stage says; JSON.
+  """The report of a stage; JSON.
 
   Args:
     seconds: of the whole stage, until its last device ended.
     sent: bytes of the transport up and down, TLS apart.
-    cpu_s: of this process; near ``seconds`` the generator itself is what is slow.
+    cpu_s: of this process; near ``seconds`` the generator is the bottleneck.
     network: that the connections went through.
-    server: what the server counted meanwhile.
+    server: the server's counters meanwhile.
   """
   whole = [each for each in done if each.played is not None]
   opens = np.array([each.played.open_s for each in whole])
@@ -138,10 +139,10 @@ def stage_report(
 
 
 def _link(network: str, times: np.ndarray, sent: tuple[int, int], counted: dict[str, Any] | None) -> dict[str, Any]:
-  """Seconds on the network: as computed, and what the calls took besides the server's own time, where that is known.
+  """Seconds on the network: computed, and measured as the time of calls without the server's own time, if known.
 
   Args:
-    times: of all calls, openings included.
+    times: of all calls, handshakes included.
   """
   modelled = link_seconds(NETWORKS[network], uplink_bytes=int(sent[0]), downlink_bytes=int(sent[1]), calls=len(times)).total
   calls_s = float(times.sum())
@@ -182,10 +183,10 @@ def _play(clouds: Sequence[Cloud | CloudError], traces: Sequence[Trace], policy:
     try:
       if isinstance(clouds[index], CloudError):
         raise clouds[index]
-      played = play(trace, clouds[index], policy=policy)
+      played = play(trace, clouds[index], settings=RetrySettings(policy))
     except (CloudError, ValueError) as error:
       failure = str(error)
-    except Exception as error:  # told at the end, as any other failure
+    except Exception as error:  # reported at the end, like other failures
       failure = f"{type(error).__name__}: {error}"
     found[index] = Device(played, time.perf_counter() - began, failure)
 

@@ -18,7 +18,7 @@ class Samples:
     self._found: list[tuple[int, int]] = []
 
   def add(self, done: int, resident: int) -> None:
-    """After so much work the process has so many bytes."""
+    """Records the process's bytes after an amount of work."""
     self._found.append((done, resident))
 
   def __len__(self) -> int:

@@ -21,7 +21,7 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case, Edge
 from experiments.server.process import ServerProcess
 from experiments.server.relay import Shape, relaying
-from jaxspec.serving.edge.observer import Watch
+from jaxspec.serving.edge.observer import Observer
 from jaxspec.serving.wire.link_model import NETWORKS, Network, link_seconds
 from jaxspec.statistics import Interval, ratio, t_quantile
 from jaxspec.statistics.clusters import ratio_variance
@@ -34,7 +34,7 @@ class Run(NamedTuple):
   """A decode."""
 
   seconds: float
-  calls: int  # opening and closing included
+  calls: int  # handshake and closing included
   up: int
   down: int
   retries: int
@@ -141,7 +141,7 @@ class _Connection(NamedTuple):
     self.cloud.hang_up()
 
 
-class Calls(Watch):
+class Calls(Observer):
   """Counts calls."""
 
   def __init__(self):
@@ -154,11 +154,11 @@ class Calls(Watch):
 
 def timed(edge: Edge, index: int, cloud: Any) -> Run:
   """One decode."""
-  watch, before, began = Calls(), (cloud.uplink_bytes, cloud.downlink_bytes), time.perf_counter()
-  tokens, _ = edge.run(index, cloud, watch=watch)
+  observer, before, began = Calls(), (cloud.uplink_bytes, cloud.downlink_bytes), time.perf_counter()
+  tokens, _ = edge.run(index, cloud, observer=observer)
   seconds = time.perf_counter() - began
   up, down = cloud.uplink_bytes - before[0], cloud.downlink_bytes - before[1]
-  return Run(seconds, watch.number, up, down, watch.retries, tuple(tokens.tolist()))
+  return Run(seconds, observer.number, up, down, observer.retries, tuple(tokens.tolist()))
 
 
 def over(base: str) -> str:

@@ -1,7 +1,7 @@
 """What the link costs a round, by part: one decode in a compiled loop, over an engine in the process, and over a socket.
 
-Server and edge are threads of one process, with one device. Functions of both are timed, each without what is timed inside
-of it. What is left of a call is gRPC and sockets. What is left of the server's own time is its queue and its threads.
+Server and edge are threads of one process, with one device. Functions of both are timed, each without the timed functions
+inside of it. The rest of a call is gRPC and sockets. The rest of the server's own time is its queue and its threads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
 from experiments.server.decodes import Case, Edge
-from jaxspec.serving.edge.observer import Watch
+from jaxspec.serving.edge.observer import Observer
 
 FUSED, LOCAL, TOTAL = "one compiled loop", "an engine in the process", "over a socket"
 CALL, HANDLER = "call", "handler"  # timed from outside, and split below
@@ -71,7 +71,7 @@ class Overhead(Experiment):
     for _ in range(self.repeats):
       rounds = Rounds()
       began = time.perf_counter()
-      edge.run(0, local, watch=rounds)
+      edge.run(0, local, observer=rounds)
       found[LOCAL].append(1e3 * (time.perf_counter() - began) / rounds.number)
     jax.block_until_ready(edge.fused(0))
     for _ in range(self.repeats):
@@ -85,7 +85,7 @@ class Overhead(Experiment):
         for _ in range(self.repeats):
           clock.seconds.clear()
           began = time.perf_counter()
-          edge.run(0, cloud, watch=Rounds())
+          edge.run(0, cloud, observer=Rounds())
           for name, seconds in split(time.perf_counter() - began, clock.seconds).items():
             found[name].append(1e3 * seconds / rounds.number)
       cloud.hang_up()
@@ -102,7 +102,7 @@ def split(total_s: float, seconds: dict[str, float]) -> dict[str, float]:
   return own | {TOTAL: total_s}
 
 
-class Rounds(Watch):
+class Rounds(Observer):
   """Counts rounds."""
 
   def __init__(self):
@@ -147,11 +147,11 @@ class Parts:
     from jaxspec.serving.server.server_programs import Programs
     from jaxspec.serving.wire.v1 import encoding
 
-    wire = type(edge.wire)
+    codec = type(edge.codec)
     chosen = [
-      (wire, "frames, edge", "encode_draft decode_first decode_reply encode_distribution"),
-      (wire, "frames, server", "decode_draft encode_first encode_reply decode_distribution"),
-      (encoding, "protobuf, edge", "verify_request reply_to opened_of close_request"),
+      (codec, "frames, edge", "encode_draft decode_first decode_reply encode_distribution"),
+      (codec, "frames, server", "decode_draft encode_first encode_reply decode_distribution"),
+      (encoding, "protobuf, edge", "verify_request reply_to handshake_reply_of close_request"),
       (encoding, "protobuf and checks, server", "verify_reply open_reply"),
       (requests, "protobuf and checks, server", "read_verify read_open read_close"),
       (Engine, "scheduling, server", "open submit step close"),

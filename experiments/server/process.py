@@ -1,4 +1,4 @@
-"""A server in a process of its own, to be killed and started again at the same port, and clouds that are disturbed."""
+"""A server in a separate process, to be killed and restarted at the same port, and clouds with faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from typing import Any
 from experiments.server.decodes import Case
 from experiments.server.trace import Trace
 from jaxspec.core import precision
-from jaxspec.serving.wire.cloud import Cloud, Description, Opened, Opening, Resume
+from jaxspec.serving.wire.cloud import Cloud, Description
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 SMALL = ("--max-streams", "16", "--max-rows", "4", "--widths", "8")  # a server of a small machine
 COMMAND = (str(Path(sysconfig.get_path("scripts")) / "jaxspec"),)
@@ -94,7 +95,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def free_ports(number: int) -> list[int]:
-  """Ports of this machine that nobody uses."""
+  """Free ports of this machine."""
   with contextlib.ExitStack() as stack:
     sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(number)]
     return [each.getsockname()[1] for each in sockets]
@@ -118,8 +119,8 @@ class Disturbed:
   def description(self) -> Description:
     return self.cloud.description
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
-    return self.cloud.open(opening, resume, timeout_s=timeout_s)
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
+    return self.cloud.open(handshake, resume, timeout_s=timeout_s)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     if (seq, part) > self._newest:

@@ -3,7 +3,8 @@
     jaxspec serve wordnet --profile sqs:coding=lazy
     python -m experiments.server.record grpc://127.0.0.1:8443 wordnet "a large river: " --method sqs --set coding=lazy
 
-A trace holds its prompt. The first sequence is decoded once before it is recorded: compiling is not taken for thinking.
+A trace contains its prompt. The first sequence is decoded once before it is recorded, so that pauses
+do not include compilation.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def record(case: Case, lab: Lab, address: str, number: int = 1, **where: Any) ->
   edge.run(0, cloud)
   for index in range(number):
     recorder = Recorder()
-    tokens, _ = edge.run(index, cloud, watch=recorder)
+    tokens, _ = edge.run(index, cloud, observer=recorder)
     found.append(recorder.trace(cloud.description, len(tokens)))
   cloud.hang_up()
   return found
@@ -66,7 +67,7 @@ def main(
     raise UserError(str(error)) from error
   out.mkdir(exist_ok=True)
   for trace in traces:
-    write_trace(out / f"{trace.opening.stream.hex()}.json", trace)
+    write_trace(out / f"{trace.handshake.stream.hex()}.json", trace)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable
 
 from experiments.server.trace import Trace, TracedCall
-from jaxspec.serving.edge.observer import Watch
-from jaxspec.serving.wire.cloud import Description, Opened, Opening, Resume
+from jaxspec.serving.edge.observer import Observer
+from jaxspec.serving.wire.cloud import Description
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 
-class Recorder(Watch):
+class Recorder(Observer):
   """Keeps the calls of the newest stream.
 
   Args:
@@ -20,7 +21,7 @@ class Recorder(Watch):
   def __init__(self, clock: Callable[[], float] = time.monotonic):
     super().__init__()
     self._clock = clock
-    self._opening: Opening | None = None
+    self._handshake: Handshake | None = None
     self._calls: list[TracedCall] = []
     self._resume = Resume(0, 0, (), (), ())
     self._free = self._think_s = 0.0
@@ -28,8 +29,8 @@ class Recorder(Watch):
   def begins(self) -> None:
     self._think_s = self._clock() - self._free
 
-  def opened(self, opening: Opening, opened: Opened) -> None:
-    self._opening, self._opened, self._calls, self._resume = opening, opened, [], Resume(0, 0, (), (), ())
+  def opened(self, handshake: Handshake, opened: HandshakeReply) -> None:
+    self._handshake, self._opened, self._calls, self._resume = handshake, opened, [], Resume(0, 0, (), (), ())
     self._free = self._clock()
 
   def answered(self, seq: int, part: int, frame: bytes, reply: bytes, resume: Callable[[], Resume]) -> None:
@@ -47,8 +48,8 @@ class Recorder(Watch):
     Raises:
       ValueError: where no stream was opened; one out of a journal was not.
     """
-    if self._opening is None:
+    if self._handshake is None:
       raise ValueError("Must have a decode over a network to trace it, we instead got none")
-    opening, opened, self._opening = self._opening, self._opened, None
-    profile = next(each for each in served.profiles if each.id == opening.profile)._replace(id=0)
-    return Trace(opening, profile, opened.numerics, opened.frame, tuple(self._calls), self._resume, num_tokens)
+    handshake, opened, self._handshake = self._handshake, self._opened, None
+    profile = next(each for each in served.profiles if each.id == handshake.profile)._replace(id=0)
+    return Trace(handshake, profile, opened.numerics, opened.frame, tuple(self._calls), self._resume, num_tokens)

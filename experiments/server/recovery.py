@@ -1,7 +1,7 @@
-"""How long a decode stands still when its link is cut or its server ends, and what crosses besides.
+"""Interruption of a decode when its link or its server fails, and additional traffic.
 
 A device without a network plays a recorded decode (`experiments.server.player`) through a relay, so every reply is
-compared with the recorded one. A call that was disturbed takes so much longer than the median of those that were not.
+compared with the recorded one. The interruption is the time of a disturbed call minus the median of the others.
 """
 
 from __future__ import annotations

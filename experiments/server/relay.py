@@ -6,7 +6,7 @@ A chunk of bytes waits until the link is free, takes ``size / rate``, and arrive
 adds up. Bytes stay in order, as TCP keeps them: a lost chunk comes after the time of a retransmission, and holds up what
 follows it. Connections do not share the link, for every device has its own.
 
-In a process of its own (`relaying`) its clock does not suffer from what the caller computes.
+In a separate process (`relaying`) its clock does not depend on the caller's computations.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Shape(NamedTuple):
 
 
 class Link:
-  """One direction of a connection: when what is sent arrives.
+  """One direction of a connection: arrival times of sent bytes.
 
   Args:
     uniform: random numbers in [0, 1).
@@ -109,7 +109,7 @@ class Relay:
       self._loop.call_soon_threadsafe(self._abort)
 
   def silence(self) -> None:
-    """Loses all that is sent from now on through the connections that are open, and tells nobody; new ones work."""
+    """Drops all later bytes of the open connections without an error; new ones work."""
     with contextlib.suppress(RuntimeError):
       self._loop.call_soon_threadsafe(lambda: self._silent.update(self._open))
 
@@ -153,7 +153,7 @@ class Relay:
     try:
       far_reader, far_writer = await asyncio.open_connection(*self._target)
     except OSError:
-      writer.transport.abort()  # nobody is there
+      writer.transport.abort()  # no listener
       return
     both = (writer, far_writer)
     self._open.update(both)
@@ -164,7 +164,7 @@ class Relay:
       for each in both:
         each.close()
     except* OSError:
-      pass  # one end is gone, and the other one is told below
+      pass  # one end is closed; the other one is closed below
     except* asyncio.CancelledError:
       pass
     finally:
@@ -202,7 +202,7 @@ class Relay:
 
 @contextlib.contextmanager
 def relaying(target: str, shape: Shape) -> Iterator[str]:
-  """A relay in a process of its own, which ends with this one; gives ``HOST:PORT`` where it listens.
+  """A relay in a separate process, which ends with this one; gives its ``HOST:PORT``.
 
   Raises:
     OSError: where it does not start.

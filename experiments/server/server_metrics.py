@@ -1,4 +1,4 @@
-"""What a server says about itself, over a stretch of time: its counters, read twice.
+"""A server's counters over an interval of time, read at its start and end.
 
 Histograms have few buckets, so a quantile is interpolated inside of one: it is known to the width of the bucket.
 """
@@ -21,7 +21,7 @@ _NEVER_WAIT = ("Describe", "Close")  # methods that the engine does not answer
 class Counters(NamedTuple):
   """Sums of all samples of a name, whatever their labels but ``le`` and ``direction``.
 
-  Of calls only those are counted that the engine answers; openings have a name of their own, ``jaxspec_open_...``.
+  Of calls only those are counted that the engine answers; handshakes have a name of their own, ``jaxspec_open_...``.
   """
 
   values: dict[tuple[str, str], float]
@@ -48,7 +48,7 @@ class Counters(NamedTuple):
 
 
 def quantile(bounds: list[tuple[float, float]], share: float) -> float:
-  """Where a share of what was observed lies below.
+  """The value below which a share of the observations lies.
 
   Args:
     bounds: upper bounds of buckets in order, with how many observations are not above each.

@@ -17,7 +17,7 @@ class Load(NamedTuple):
   Attributes:
     devices: at once.
     think_s: mean seconds between an answer and the next call; pauses are uniform between half and one and a half of it.
-    each: calls of a device; None goes on and leaves the first fifth of the calls out, while devices are still in step.
+    each: calls of a device; None is unlimited, and omits the first fifth of the calls, when devices are still synchronous.
     apart_s: seconds between the beginnings of two devices.
   """
 
@@ -37,11 +37,11 @@ class Simulated(NamedTuple):
 
 
 def simulate(load: Load, step_s: Callable[[int], float], policy: Policy, *, calls: int = 8000, seed: int = 0) -> Simulated:
-  """A server that runs what its scheduler says.
+  """A simulated server with the real scheduler.
 
   Args:
-    step_s: seconds of a step of so many rows.
-    calls: after which devices without a number of calls of their own stop.
+    step_s: seconds of a step by its number of rows.
+    calls: number of calls after which devices without their own number stop.
   """
   generator = np.random.default_rng(seed)
   pause = lambda: load.think_s * generator.uniform(0.5, 1.5)

@@ -1,4 +1,4 @@
-"""Traces of finished decodes: what an edge asked of a server, what it was answered, and how long it thought in between.
+"""Traces of finished decodes: calls of an edge, replies, and the pauses between them.
 
 A trace is a file of JSON. It holds all that a device needs to do the same decode again without a network and without JAX:
 how the stream was opened, every frame, the seconds before it, and the reply. A server of the same numerics answers the same
@@ -12,13 +12,14 @@ import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxspec.serving.wire.cloud import DIGEST_BYTES, KEY_BYTES, Opening, Profile, Resume
+from jaxspec.serving.wire.cloud import Profile
+from jaxspec.serving.wire.handshake import DIGEST_BYTES, KEY_BYTES, Handshake, Resume
 
 VERSION = 1
 
 
 class TracedCall(NamedTuple):
-  """One call of a decode, the opening left out."""
+  """One call of a decode, the handshake left out."""
 
   think_s: float  # from the reply before it
   seq: int
@@ -32,16 +33,16 @@ class Trace(NamedTuple):
   """A finished decode of one row.
 
   Attributes:
-    opening: how its stream was opened; who plays it takes another name for it.
+    handshake: how its stream was opened; who plays it takes another name for it.
     profile: the server's, with number 0.
     numerics: the server's.
     first: the frame of token 0.
     calls: in order; part 1 of a call follows its part 0.
-    resume: what the edge had before the newest call. What it had before an earlier one is the beginning of that.
+    resume: the edge's tokens before the newest call; those before an earlier call are a prefix of them.
     num_tokens: tokens of the row.
   """
 
-  opening: Opening
+  handshake: Handshake
   profile: Profile
   numerics: bytes
   first: bytes
@@ -60,7 +61,7 @@ def write_trace(path: Path, trace: Trace) -> None:
   """Writes a file that `read_trace` reads."""
   document = {
     "trace": VERSION,
-    "opening": {name: _plain(value) for name, value in trace.opening._asdict().items()},
+    "handshake": {name: _plain(value) for name, value in trace.handshake._asdict().items()},
     "profile": trace.profile._asdict(),
     "numerics": trace.numerics.hex(),
     "first": trace.first.hex(),
@@ -108,24 +109,24 @@ def _plain(value: Any) -> Any:
 def _trace_of(document: dict[str, Any]) -> Trace:
   if document.get("trace") != VERSION:
     raise ValueError(f"version {document.get('trace')} where this is {VERSION}")
-  opening = dict(document["opening"])
+  handshake = dict(document["handshake"])
   for name in ("stream", "model", "key", "need_numerics"):
-    opening[name] = bytes.fromhex(opening[name])
-  opening["end_ids"] = tuple(opening["end_ids"])
-  if isinstance(opening["condition"], list):
-    opening["condition"] = tuple(opening["condition"])
+    handshake[name] = bytes.fromhex(handshake[name])
+  handshake["end_ids"] = tuple(handshake["end_ids"])
+  if isinstance(handshake["condition"], list):
+    handshake["condition"] = tuple(handshake["condition"])
   resume = {name: tuple(value) if isinstance(value, list) else value for name, value in document["resume"].items()}
   calls = tuple(
     TracedCall(**(call | {name: bytes.fromhex(call[name]) for name in ("frame", "reply")})) for call in document["calls"]
   )
   numerics, first = (bytes.fromhex(document[name]) for name in ("numerics", "first"))
-  agreed = Opening(**opening), Profile(**document["profile"]), numerics, first
+  agreed = Handshake(**handshake), Profile(**document["profile"]), numerics, first
   return Trace(*agreed, calls, Resume(**resume), document["num_tokens"])
 
 
 def _check(trace: Trace) -> None:
   """What no file that was written by `write_trace` lacks."""
-  if (len(trace.opening.key), len(trace.opening.model)) != (KEY_BYTES, DIGEST_BYTES):
+  if (len(trace.handshake.key), len(trace.handshake.model)) != (KEY_BYTES, DIGEST_BYTES):
     raise ValueError("a key or a model of another length")
   seqs = [(call.seq, call.part) for call in trace.calls]
   if sorted(set(seqs)) != seqs or {seq for seq, part in seqs if part == 0} != set(range(1, trace.resume.next_seq + 1)):

@@ -1,6 +1,6 @@
-"""Trains networks of states (DiT), class-conditional, on the latents of an autoencoder.
+"""Trains networks of denoising steps (DiT), class-conditional, on the latents of an autoencoder.
 
-Commands (from the repository root; a killed run goes on where it stopped). The autoencoder is that of another bundle of
+Commands (from the repository root; an interrupted run resumes). The autoencoder is that of another bundle of
 digits (``experiments.train.kl_vae --config digits``). The edge of CIAR starts from the draft and gets radii. It is then the
 draft of the bundle, and the folder ``draft`` need not be shipped::
 
@@ -60,7 +60,7 @@ class ClassDenoisingRun:
 
   Attributes:
     copies: random diffusion steps of every image in an update.
-    start: a checkpoint whose weights the network starts from, as far as it has them; "" for fresh ones.
+    start: a checkpoint with initial weights, for the leaves that it has; "" for random ones.
     teacher: the target of an edge, which learns from it with ``radii``; "" learns from the images.
   """
 

@@ -53,7 +53,7 @@ ROLES = ("target", "draft", "edge")
 
 
 def parse_config(arg: str) -> tuple[str, bool]:
-  """What a config asks for: a role, and whether it is for a run of seconds.
+  """The role of a config, and whether it is for a run of seconds.
 
   Raises:
     ValueError: for anything but ``target``, ``draft``, ``edge``, and ``smoke-`` before one of them.
@@ -65,7 +65,7 @@ def parse_config(arg: str) -> tuple[str, bool]:
 
 
 def folder_of(run: Any) -> str:
-  """Folder of a network in its bundle, its role. The edge has one of its own: the draft that it started from stays."""
+  """Folder of a network in its bundle, its role. The edge has its own: the draft that it started from is not replaced."""
   if (role := next((role for role in ROLES if run.name.endswith(role)), None)) is None:
     raise ValueError(f"Must have a name that ends in {', '.join(ROLES)}, we instead got {run.name!r}")
   return role
@@ -175,7 +175,7 @@ def start_run(run: Any, recipe: Recipe) -> tuple[TrainState, TrainStep]:
     run: a config with ``seed``, ``optimizer``, ``loop``, ``ema_decay`` and ``matmul_precision``.
   """
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  # The state is donated; what was loaded stays whole.
+  # The state is donated; loaded weights stay valid.
   copied = jax.tree.map(jnp.copy, (recipe.params, recipe.frozen))
   state = train_state.create(copied[0], optimizer, extra=copied[1])
   step = make_train_step(
@@ -278,7 +278,7 @@ def load_part(folder: str, family: str, what: str) -> Network:
 
 
 def started(params: Params, source: Network, where: str) -> Params:
-  """Fresh weights with those of a checkpoint in their place, as far as it has them.
+  """Random weights, replaced by those of a checkpoint for the leaves that it has.
 
   Raises:
     ValueError: for a checkpoint with other shapes, or with weights that the network lacks.

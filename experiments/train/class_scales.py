@@ -1,6 +1,6 @@
-"""Trains networks of scales (VAR), class-conditional, on the maps that a tokenizer makes of images.
+"""Trains networks of scales (VAR), class-conditional, on a tokenizer's scales of images.
 
-Commands (from the repository root; a killed run goes on where it stopped). The tokenizer comes first
+Commands (from the repository root; an interrupted run resumes). The tokenizer comes first
 (``experiments.train.scale_tokenizer``). The edge of CIAR starts from the draft and gets radii. It is then the draft of
 the bundle, and the folder ``draft`` need not be shipped::
 
@@ -8,9 +8,9 @@ the bundle, and the folder ``draft`` need not be shipped::
     python -m experiments.train.class_scales --config draft --export checkpoints/digits32-var
     python -m experiments.train.class_scales --config edge --export checkpoints/digits32-var
 
-- ``target`` and ``draft``: cross entropy of the maps of the images; a class is dropped at times.
+- ``target`` and ``draft``: cross-entropy of the images' scales; a class is dropped at times.
 - ``edge``: the draft with an Inter-Head (`jaxspec.models.heads.inter_head`), trained against the frozen target by the
-  Inter-DRO loss (`jaxspec.training.inter_dro`). Both read the maps of the images.
+  Inter-DRO loss (`jaxspec.training.inter_dro`). Both read the images' scales.
 
 ``--estimate`` prints how long a run takes.
 """
@@ -65,7 +65,7 @@ class ClassScalesRun:
   """Everything a run depends on.
 
   Attributes:
-    start: a checkpoint whose weights the network starts from, as far as it has them; "" for fresh ones.
+    start: a checkpoint with initial weights, for the leaves that it has; "" for random ones.
     teacher: the target of an edge, which learns from it with ``radii``; "" learns from the images.
   """
 
@@ -104,7 +104,7 @@ def get_config(arg: str = "target") -> ClassScalesRun:
 
 
 def load_tokenizer(run: ClassScalesRun) -> Network:
-  """The tokenizer; its maps must be those of the network."""
+  """The tokenizer; its scales must be those of the network."""
   tokenizer = load_part(run.tokenizer, "var_vae", "tokenizer")
   config: VARVAEConfig = tokenizer.config
   ours, theirs = (run.model.sides, run.model.vocab_size, run.model.code_dim), (
@@ -116,7 +116,7 @@ def load_tokenizer(run: ClassScalesRun) -> Network:
 
 
 def make_batches(run: ClassScalesRun, images: ImageSet, tokenizer: Network) -> Batches:
-  """Scales of images, what the network reads of them, and labels."""
+  """Scales of images, the network's inputs from them, and labels."""
   check_classes(run, images)
 
   @jax.jit

@@ -1,6 +1,6 @@
-"""Trains the networks of vector tokens, class-conditional on a set of images (`experiments.data.class_images`).
+"""Trains networks of continuous tokens, class-conditional on a set of images (`experiments.data.class_images`).
 
-Commands (from the repository root; a killed run goes on where it stopped). The autoencoder comes first
+Commands (from the repository root; an interrupted run resumes). The autoencoder comes first
 (``experiments.train.kl_vae --config digits``); each network is added to the bundle of its family::
 
     python -m experiments.train.class_tokens --config digits-mar-target --export checkpoints/digits32-mar
@@ -12,9 +12,8 @@ Commands (from the repository root; a killed run goes on where it stopped). The 
 ``mar-target``, ``causal-target`` and their drafts are larger, for the 95 subgroups of the emoji images in 64x64 pixels. They
 are not shipped; the causal pair is trained into ``runs/classes64-causal`` (``docs/mar.md``, section 5).
 
-A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior anew in
-every step; what a network reads of earlier tokens carries the noise that a chain stopped at ``stop`` leaves. ``--estimate``
-prints how long a run takes.
+A target costs at least four times its draft (`cost_ratio`). Tokens are sampled from the autoencoder's posterior in every
+step; earlier tokens as inputs have the noise of chains that stop at ``stop``. ``--estimate`` prints the time of a run.
 """
 
 from __future__ import annotations
@@ -185,7 +184,7 @@ def make_batch_fn(run: ClassTokensRun, images: ImageSet, vae: Network, split: st
 
 
 def latent_scale(run: ClassTokensRun) -> float:
-  """What latents are multiplied by; as the bundle of the autoencoder says."""
+  """The factor on latents, from the bundle of the autoencoder."""
   return float(parts_of(run.vae)["latent_scale"])
 
 

@@ -1,4 +1,4 @@
-"""What all trainings share: one command line, progress, the time a run will take, and what an exported checkpoint says."""
+"""Common parts of trainings: command line, progress, the time of a run, and the metadata of exported checkpoints."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def command_of(script: str, run: Any, default: Any) -> str:
 def meta_of(
   script: str, run: Any, default: Any, state: TrainState, *, licence: str, started: float, **more: Any
 ) -> dict[str, Any]:
-  """What an exported checkpoint says of its training; arguments as of `command_of`, ``started`` by `time.perf_counter`."""
+  """Metadata of an exported checkpoint about its training; arguments as of `command_of`, ``started`` by
+  `time.perf_counter`."""
   return {
     "licence": licence,
     "command": command_of(script, run, default),

@@ -1,6 +1,6 @@
 """Cuts a draft out of a language model of the Llama family: its first layers, with a trained head on its output matrix.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.data.smollm2 weights/smollm2
     python -m experiments.data.pack_text --out runs/wordnet
@@ -80,7 +80,7 @@ class CutRun:
 
 
 def written_texts(run: CutRun, target: Network, tokenizer, file: Path, rows: int = 32) -> np.ndarray:
-  """Texts ``[num_texts, num_tokens]`` int32 that the target wrote, kept in ``file``; beginnings without end tokens."""
+  """Texts ``[num_texts, num_tokens]`` int32 of the target, cached in ``file``; beginnings without end tokens."""
   fields = (run.seed, run.num_texts, run.prompt_tokens, run.num_tokens, run.data, target.path.as_posix())
   origin = json.dumps(fields)
   if file.exists():
@@ -169,7 +169,7 @@ def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tupl
     distribution, logits = (
       distribution[:, run.prompt_tokens - 1 :],
       logits[:, run.prompt_tokens - 1 :],
-    )  # of what the target wrote
+    )  # of the target's texts
     acceptance = 1 - jnp.mean(total_variation(jax.nn.softmax(distribution), jax.nn.softmax(logits)))
     return distillation_kl(distribution, logits), ({"acceptance": acceptance}, extra)
 

@@ -1,15 +1,16 @@
 """Trains everything that drafts for a target, one after the other: EAGLE head, drafts, and edge networks of CIAR.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; the same command resumes a killed run)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.devices --list
-    python -m experiments.train.devices --out checkpoints/scenes --only eagle draft-1 inter-1 inter-2
+    python -m experiments.train.devices --out checkpoints/scenes eagle draft-1 inter-1 inter-2
     python -m experiments.train.devices --out runs/devices
 
-The first makes the target's own samples, on which all are trained. ``--out`` is a bundle, to which every network is added
-when it is trained; where there is no such folder, it begins as a copy of ``--bundle``. Networks that it has are passed over,
-unless they were trained with another ``--set``. Every training is a process of its own.
+The first makes the target's own samples, on which all networks are trained. ``NAME`` is a name or a pattern, such as
+``'inter-1*'``; the default is all networks. ``--out`` is a bundle, to which every network is added after its training; a new
+one begins as a copy of ``--bundle``. Networks that it has are skipped, unless trained with another ``--set``. Every
+training is a process.
 
 One factor of an edge network is varied at a time from one base (two layers, one head, the whole loss, no guidance): depth,
 heads, the terms and weights of its loss, guidance, interval features. Each has three seeds and the same number of updates;
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple
 import click
 
 from experiments.train import draft, eagle, inter_head, interval_features
-from jaxspec.core.command_line import PATH, UserError, script, set_option
+from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.overrides import differences, override
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import Bundle, read_bundle
@@ -126,7 +127,7 @@ def placed(training: Training, *, bundle: Path, samples: Path, assignments: Sequ
 
 
 def is_trained(training: Training, bundle: Bundle) -> bool:
-  """Whether a bundle has the network, trained as it is asked for; the target and its samples may lie elsewhere."""
+  """Whether a bundle has the network, trained with the requested settings; the target and its samples may be elsewhere."""
   if training.name not in bundle.drafts:
     return False
   found = checkpoints.read_config(bundle.path / bundle.drafts[training.name])["meta"].get("run")
@@ -155,19 +156,18 @@ def hours_of(script: str, bundle: Bundle) -> float | None:
 
 
 def left(missing: Sequence[Training], bundle: Bundle) -> str:
-  """How long the rest will take, as far as it is known."""
+  """The remaining time, if known."""
   hours = {script: hours_of(script, bundle) for script in {one.script for one in missing}}
   known = [hours[one.script] for one in missing if hours[one.script] is not None]
   words = f"{len(missing)} to train"
   if known:
     words += f", about {datetime.timedelta(seconds=round(3600 * sum(known)))} for {len(known)} of them"
   unknown = sorted(script for script, found in hours.items() if found is None)
-  return words + (f"; nobody has timed {', '.join(unknown)} yet" if unknown else "")
+  return words + (f"; no timings of {', '.join(unknown)} yet" if unknown else "")
 
 
 @script(__doc__)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--only", is_flag=True, help="Train only the networks NAME: names or patterns, such as 'inter-1*'.")
 @click.option("--bundle", type=PATH, default="checkpoints/scenes", help="Bundle of the target.")
 @click.option("--samples", type=PATH, default="runs/scenes-samples.npz", help="Samples of the target.")
 @click.option("--out", type=PATH, default="runs/devices", help="Bundle that the networks are added to.")
@@ -175,11 +175,9 @@ def left(missing: Sequence[Training], bundle: Bundle) -> str:
 @set_option
 @click.option("--list", "lists", is_flag=True, help="Show what would be trained.")
 def main(
-  names: tuple[str, ...], only: bool, bundle: Path, samples: Path, out: Path, runs: Path, assignments: tuple[str, ...],
+  names: tuple[str, ...], bundle: Path, samples: Path, out: Path, runs: Path, assignments: tuple[str, ...],
   lists: bool,
 ) -> None:  # fmt: skip
-  if only != bool(names):
-    raise UserError("Must have names of networks with --only" if only else f"Must have --only before {names[0]}")
   wanted = chosen(names)
   if not out.exists() and not lists:
     shutil.copytree(bundle, out)

@@ -1,12 +1,12 @@
 """Distils a one- or two-layer draft from the shipped target, or from another LlamaGen network of captions or classes.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.draft --config 1 --run-dir runs/draft-1 --export checkpoints/scenes
 
-1. The target, guided at the bundle's scale, has drawn images for random training prompts (its own samples are what a
-   draft meets while decoding).
+1. The target, guided at the bundle's scale, has drawn images for random training prompts (a draft reads such samples while
+   decoding).
 2. Its guided distributions over those images are computed once.
 3. The draft starts from the target's embeddings, first layers, norm and head, and minimises the total variation to the
    guided distributions (1 - TV is the expected acceptance; Leviathan et al. 2023, Theorem 3.5) plus a little of the

@@ -1,7 +1,7 @@
 """Trains an EAGLE drafter: of the shipped target, or of another that heads can be put on (`jaxspec.models.trunk`) and whose
 prompts are classes, are ids, or have a small text encoder.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.eagle --run-dir runs/eagle --export checkpoints/scenes
@@ -126,7 +126,7 @@ def make_loss_fn(run: EagleRun, config: EagleConfig, temperature: float):
       read = given + size * jax.random.uniform(noise_key, given.shape, minval=-1.0)
     loss, acceptance, losses, predicted = compare(read)
 
-    # What the drafter said one position before is what it would read here.
+    # The drafter's output one position before is its input here.
     own = jnp.concatenate([given[:, :1], jax.lax.stop_gradient(predicted[:, :-1])], axis=1)
     chosen = jax.random.bernoulli(pick_key, run.own_fraction, tokens.shape)
     own_loss, own_acceptance, _, _ = compare(jnp.where(chosen[..., None], own, read))

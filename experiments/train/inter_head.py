@@ -1,6 +1,6 @@
 """Trains an edge network with an Inter-Head against its cloud (CIAR, arXiv 2603.25463, sections 3.2 and 3.4).
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.inter_head --config 2 --run-dir runs/inter-2 --export checkpoints/scenes
@@ -9,7 +9,7 @@ Commands (from the repository root; a killed run goes on where it stopped)::
 The cloud is the shipped one, or another that heads can be put on (`jaxspec.models.trunk`) and whose prompts are classes, are
 ids, or have a small text encoder.
 
-1. Contexts are images that the guided cloud drew for random prompts (what an edge network meets while decoding).
+1. Contexts are images that the guided cloud drew for random prompts (an edge network reads such images while decoding).
 2. The edge network starts from the cloud's first layers, its norm and its output matrix; its radii are 0.5 everywhere.
 3. The frozen, guided cloud's distributions of all samples are computed once where they fit into memory (`KEPT_BYTES`), else
    those of its batch in every step. A step minimises the Inter-DRO loss. The edge network learns them from the condition
@@ -55,7 +55,7 @@ DEPTHS = (1, 2, 3, 5)
 _WALKED = {"variation": (0, 4), "cross_entropy": (0, 1), "divergence": (0, 4), "alpha": (0, 4)}
 SWEEP = {f"{name}_{value}": InterDro(**{name: float(value)}) for name, values in _WALKED.items() for value in values}
 LOSSES = ABLATIONS | SWEEP
-# Logits of the cloud for all samples are computed once where they take at most so much memory, else in every step.
+# Logits of the cloud for all samples are computed once if they need at most this memory, else in every step.
 KEPT_BYTES = 2 << 30
 
 
@@ -66,8 +66,8 @@ class InterRun:
   Attributes:
     temperature: of the distributions that the edge network learns; 1 as published. Thresholds are on scores at temperature 1
       either way.
-    guided: train an edge network that runs with guidance of its own, as the paper's does; its two halves then learn the
-      cloud's two halves.
+    guided: train an edge network that runs with its own guidance, as in the paper; its two halves then learn the cloud's two
+      halves.
   """
 
   seed: int = 0
@@ -110,7 +110,7 @@ def name_of(run: InterRun) -> str:
 
 def make_target_fn(run: InterRun, pipeline: Pipeline):
   """What is learned, ``(frozen, batch) -> logits [B, G, N, V]`` of the frozen cloud: G is 2 (with the condition and
-  without) for an edge network with guidance of its own, else 1 (guided)."""
+  without) for an edge network with its own guidance, else 1 (guided)."""
   make, _ = conditions_of(pipeline)
   cloud = pipeline.target.fns
   guided_cloud, scale = guidance.guided(cloud), jnp.float32(pipeline.sampling().cfg_scale)

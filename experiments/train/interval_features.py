@@ -1,6 +1,6 @@
-"""Trains the interval features of an edge network (CIAR, arXiv 2603.25463, section 3.3); cloud and edge stay as they are.
+"""Trains the interval features of an edge network (CIAR, arXiv 2603.25463, section 3.3); cloud and edge are frozen.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.data.own_samples --num-samples 4608
     python -m experiments.train.interval_features --config inter-2 --export checkpoints/scenes
@@ -10,8 +10,8 @@ Config: the edge network of the bundle, with ``-all`` after it for features that
 The exported network is ``NAME-features``: the same trunk and heads, and phi. Its thresholds are those of the edge network at
 ``inject=none``; others need ``jaxspec calibrate`` or a table that searches for them.
 
-The objective is in `jaxspec.training.interval_features_loss`. Evaluations also say ``gain``: what injection takes off the
-cloud's cross-entropy after the same prefix, in nats per token; below 0 where it harms.
+The objective is in `jaxspec.training.interval_features_loss`. Evaluations also have ``gain``: the reduction of the cloud's
+cross-entropy by injection after the same prefix, in nats per token; negative for a loss.
 
 Time: every step runs the guided cloud three times over 8 images, twice with gradients to its inputs: two to three
 processor seconds, so the default 300 steps take a quarter of an hour with their evaluations, and minutes on an accelerator.
@@ -49,7 +49,7 @@ class FeaturesRun:
 
   Attributes:
     edge: network of the bundle; runs without guidance.
-    source: what the features read, see `IntervalFeaturesConfig`; ``hidden`` the width of their layer.
+    source: inputs of the features, see `IntervalFeaturesConfig`; ``hidden`` the width of their layer.
     kl_weight: of the term that keeps the cloud undisturbed after its own prefix.
     least_share: of the tokens of an image that the edge makes.
   """

@@ -1,8 +1,8 @@
 """Which tokens of an image a training step looks at, where not all of them are worth their time.
 
-Most tokens of a scene are flat background, which a network predicts after a few hundred updates. What is left to learn
-stands where an object begins, goes on or ends. Positions are inputs of a transformer, so that a step may leave tokens out;
-what it keeps lies where it lay.
+Most tokens of a scene are flat background, which a network predicts after a few hundred updates. The rest to learn is at the
+beginning, inside and end of objects. Positions are inputs of a transformer, so a step may omit tokens; the others keep their
+positions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Trains the autoencoder after the vector tokens: 64x64 images to 8x8 latents of 8 channels.
+"""Trains the autoencoder of the continuous tokens: 64x64 images to 8x8 latents of 8 channels.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.train.kl_vae --run-dir runs/kl_vae --export runs/classes64-causal
     python -m experiments.train.kl_vae --config digits --run-dir runs/digits_vae --export checkpoints/digits32-causal

@@ -1,6 +1,6 @@
 """Trains a small language model of the GPT-Neo architecture, or the much smaller draft of one.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.data.pack_text --out runs/wordnet
     python -m experiments.train.language_model --config target --run-dir runs/text-target --export runs/text/target

@@ -1,6 +1,6 @@
-"""Trains a tokenizer of scales for VAR: 32x32 digits to maps of codes of 1, 2, 3, 4, 6 and 8 tokens a side.
+"""Trains a tokenizer of scales for VAR: 32x32 digits to scales of codes of 1, 2, 3, 4, 6 and 8 tokens per side.
 
-Command (from the repository root; a killed run goes on where it stopped)::
+Command (from the repository root; an interrupted run resumes)::
 
     python -m experiments.train.scale_tokenizer --run-dir runs/digits_scales --export checkpoints/digits32-var
 

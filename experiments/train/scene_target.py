@@ -1,6 +1,6 @@
 """Trains the text-to-image target of scenes: a caption to the 144 tokens of a 96 x 96 image.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.train.scene_target --estimate
     python -m experiments.train.scene_target --run-dir runs/scenes-kept --export runs/scenes-kept/bundle
@@ -64,10 +64,10 @@ class SceneRun:
 
   Attributes:
     eval_images: captions of each split that every evaluation draws.
-    cfg_scale: guidance of these images, and what the bundle draws with.
-    top_p: likewise; what it cuts off is mostly debris (figures in `checkpoints/scenes/README.md`).
-    kept: tokens of an image that a step reads; 0 is all of them.
-    first_image: number of the first scene of a run; runs that start from earlier weights go on where those stopped.
+    cfg_scale: guidance of these images, and the bundle's default.
+    top_p: likewise; it removes mostly debris (figures in `checkpoints/scenes/README.md`).
+    kept: tokens of an image per step; 0 for all.
+    first_image: number of the first scene of a run; runs from earlier weights continue after their last scene.
   """
 
   seed: int = 0

@@ -33,7 +33,7 @@ class Student(NamedTuple):
     frozen: arrays that the loss reads as ``extra`` and no update moves; they are copied.
     loss_fn: ``(params, extra, batch, key) -> (loss, (metrics, extra))``; key is None in evaluations.
     script: the module that trains it, and ``default`` the config that the script has without ``--set``.
-    meta: what the checkpoint says besides the run.
+    meta: metadata of the checkpoint besides the run.
     finish_fn: from trained parameters to those of the checkpoint, where more than them belongs to the drafter.
   """
 

@@ -1,6 +1,6 @@
 """Trains the image tokenizer of scenes: 96 x 96 pixels to 12 x 12 tokens.
 
-Commands (from the repository root; a killed run goes on where it stopped)::
+Commands (from the repository root; an interrupted run resumes)::
 
     python -m experiments.train.tokenizer --config scenes --run-dir runs/scenes-all --export runs/scenes-tokenizer \\
       --store-dtype bfloat16 --results experiments/results/scenes_tokenizer.json

@@ -29,7 +29,7 @@ class ImageSource(NamedTuple):
     probe: images of the evaluations during training, which training lacks.
     splits: the images of the final figures, by name.
     examples: images to look at.
-    counts: what the training and the unseen images are, for the record.
+    counts: descriptions of training and unseen images, for the record.
     extra_fn: more figures from a round trip ``pixels -> (tokens [M, N], pixels)``.
   """
 
@@ -42,7 +42,7 @@ class ImageSource(NamedTuple):
 
 
 def scene_images() -> ImageSource:
-  """Scenes at 96 x 96, painted as they are asked for.
+  """Scenes at 96 x 96, painted on demand.
 
   Training sees four objects in every image, since a background has nothing to learn. Unseen images are those of captions
   with combinations that training lacks.

@@ -1,5 +1,4 @@
-"""``jaxspec audit``: what a method costs in fidelity, as exact distributions of the tokens it commits, and what it buys in
-calls."""
+"""``jaxspec audit``: the exact distribution of every committed token against the target's, and the saved calls."""
 
 from __future__ import annotations
 
@@ -12,9 +11,9 @@ import click
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import NETWORKS, PATH, common, unread, warn
+from jaxspec.cli.options import NETWORKS, common, unread, warn
 from jaxspec.cli.outputs import check_writable, report_console
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sweep(NamedTuple):
-  """One option, and the values that it is walked over."""
+  """One option, and its values in the sweep."""
 
   name: str
   values: list[Any]
@@ -33,7 +32,7 @@ class Sweep(NamedTuple):
 @click.option(
   "--prompts", "num_prompts", type=click.IntRange(1, len(PROMPTS)), metavar="N", help="Built-in prompts.  [default: 8]"
 )
-@click.option("--sweep", metavar="NAME=V1,V2,...", help="Walk one option of the method or the sampling over these values.")
+@click.option("--sweep", metavar="NAME=V1,V2,...", help="Sweep one option of the method or the sampling over these values.")
 @click.option("--tiny", is_flag=True, help="Enumerate every decode of a tiny random model instead.")
 @click.option("--out", type=PATH, metavar="FILE", help="Write every figure (.json).")
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw total variation against tokens per call (.png).")
@@ -42,25 +41,24 @@ def audit(**options: Any) -> None:
   """Decode PROMPTS, classes or built-in prompts, and compare the distribution of every token with the target's.
 
   \b
-  jaxspec audit --method lantern --num-neighbours 10 --sweep factor=1,1.5,2,3 --plot audit.png
+  jaxspec audit --method lantern --sweep factor=1,1.5,2,3 --plot audit.png
   jaxspec audit --method gsd --group-size 8 --prompts 8 --out audit.json
   jaxspec audit --method scaled --factor 2 --tiny
   """
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
   files = _check_files(options)
   if (options["prompts"] or options["classes"]) and options["num_prompts"] is not None:
     raise UserError("Must have either prompts or --prompts N, the number of built-in ones, not both")
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   sweep = read_sweep(options["sweep"])
   work = _enumerate if options["tiny"] else _measure
-
 
   from jaxspec.render.working import Working
 
   with Working("Loading") as working:
-    report = work(options, chosen, sweep, working)
+    report = work(options, decoding, sweep, working)
     warn(*report.warnings)
     working("Writing")
     _write(report, files)
@@ -71,7 +69,7 @@ def audit(**options: Any) -> None:
 
 
 def _check_files(options: dict[str, Any]) -> dict[str, Path]:
-  """The files to write, each checked to be writable."""
+  """The files to write, checked to be writable."""
   files = {name: options[name] for name in ("out", "plot") if options[name] is not None}
   for name, path in files.items():
     check_writable(path, suffix=".json" if name == "out" else ".png")
@@ -84,13 +82,13 @@ def _check_files(options: dict[str, Any]) -> dict[str, Path]:
 
 
 def read_sweep(text: str | None) -> Sweep | None:
-  """Name and values of ``--sweep``; the values are read as the option of that name reads them.
+  """Name and values of ``--sweep``; the values are read like those of the option.
 
   Raises:
-    UserError: for a name that is not declared, or a value that no declaration allows.
+    UserError: for an undeclared name, or a value that no declaration allows.
   """
   from jaxspec.cli import declared
-  from jaxspec.run.chosen import check_one_of, declarations, flag
+  from jaxspec.run.decode_options import check_one_of, declarations, flag
 
   if text is None:
     return None
@@ -116,10 +114,10 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   """A method and sampling settings for every row of the report; ``sampling`` may be None.
 
   Raises:
-    UserError: for a method that drafts nothing, or a sweep of an option that neither of them declares.
+    UserError: for a method without drafts, or a sweep of an undeclared option.
   """
   from jaxspec.core.options import options_of, suggestion
-  from jaxspec.run.chosen import fitting, flag
+  from jaxspec.run.decode_options import fitting, flag
 
   if not method.drafts_per_round():
     raise UserError(f"Must have a method that drafts: {method.name} draws every token from the target's distribution itself")
@@ -135,7 +133,7 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   raise UserError(f"Must have an option in --sweep that {method.name} reads ({names}), we instead got {sweep.name!r}{hint}")
 
 
-def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
+def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Working):
   """Decodes rows by the shared loop with a rule that reports the distribution of every token."""
   from jaxspec.cli import audit_report, compilation_cache, prompts
   from jaxspec.cli.job import make_job
@@ -145,16 +143,16 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
   from jaxspec.run.batches import batch_rows
   from jaxspec.run.run import run
 
-  networks, asked = sources_of(options), prompts.read(options)
+  networks, request = sources_of(options), prompts.read(options)
   if not options["no_cache"]:
     compilation_cache.enable()
-  default = None if asked is None else asked.checkpoint(chosen.method)
+  default = None if request is None else request.checkpoint(decoding.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  asked = asked or prompts.examples(pipeline.family, options["num_prompts"] or 8)
-  job = make_job(pipeline, chosen, prompts.encode(pipeline, asked), seed=options["seed"])
+  request = request or prompts.examples(pipeline.family, options["num_prompts"] or 8)
+  job = make_job(pipeline, decoding, prompts.encode(pipeline, request), seed=options["seed"])
   job.warnings.extend(unread_draft(networks, job.method))
   settings = walk(job.method, job.sampling, sweep)
-  # Whatever does not fit shows before the first decode.
+  # Errors are raised before the first decode.
   jobs = interruptible(lambda: [job.but(method, sampling=sampling, audit=True) for method, sampling in settings])
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
   batches = job.batches(rows, samples=options["samples"])
@@ -175,7 +173,7 @@ def _measure(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working)
   return audit_report.Report(pipeline.name, jobs[0].method, about, swept, False, found, job.warnings, job.noun)
 
 
-def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Working):
+def _enumerate(options: dict[str, Any], decoding, sweep: Sweep | None, say: Working):
   """Follows every decode of a tiny random model."""
   from jaxspec.cli import audit_report
   from jaxspec.core.options import options_of
@@ -184,11 +182,12 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
   from jaxspec.sampling import SAMPLING_TYPES
   from jaxspec.testing import enumeration
 
-  cls = get_method(chosen.method or Speculative.name)
+  cls = get_method(decoding.method or Speculative.name)
   of_sampling = {name for settings in SAMPLING_TYPES.values() for name in options_of(settings)} - options_of(cls).keys()
-  if any(options[name] for name in ("prompts", "classes", "num_prompts", *NETWORKS)) or of_sampling & chosen.options.keys():
+  of_networks = any(options[name] for name in ("prompts", "classes", "num_prompts", *NETWORKS))
+  if of_networks or of_sampling & decoding.options.keys():
     raise UserError("Prompts, networks, guidance, temperature, top-k and top-p go with a checkpoint, not with --tiny")
-  rows = [method for method, _ in walk(cls(**chosen.for_method(cls)), None, sweep)]
+  rows = [method for method, _ in walk(cls(**decoding.for_method(cls)), None, sweep)]
   seed = options["seed"]
   pair = enumeration.tiny_pair(seed)
   found = []
@@ -202,7 +201,7 @@ def _enumerate(options: dict[str, Any], chosen, sweep: Sweep | None, say: Workin
     found.append(audit_report.Row(label, settings, figures, {}))
   name = f"tiny model: {pair.num_tokens} tokens of {pair.vocab_size} codes"
   about = ["a random model, every decode followed", f"seed {seed}"]
-  warnings = chosen.unread(cls, SAMPLING_TYPES[DISCRETE])
+  warnings = decoding.unread(cls, SAMPLING_TYPES[DISCRETE])
   warnings += unread("with --tiny", "samples", "batch", "dtype", "matmul_precision")
   return audit_report.Report(name, rows[0], about, sweep and sweep.name, True, found, warnings)
 
@@ -211,7 +210,7 @@ def _enumerated(pair, method):
   """Every decode of a method on a tiny pair.
 
   Raises:
-    ValueError: for a method that is not enumerated.
+    ValueError: for a method without enumeration.
   """
   import jax.numpy as jnp
 
@@ -224,7 +223,7 @@ def _enumerated(pair, method):
   from jaxspec.testing import enumeration
 
   options = method.options()
-  if "num_neighbours" in options:  # a tiny vocabulary has few neighbours to ask for
+  if "num_neighbours" in options:  # a tiny vocabulary has few neighbours
     method = dataclasses.replace(method, num_neighbours=min(options["num_neighbours"], pair.vocab_size - 1))
   family = method.name
   if isinstance(method, JacobiMethod):

@@ -1,4 +1,4 @@
-"""The figure of ``jaxspec audit --plot``: what a method costs against what it buys."""
+"""The figure of ``jaxspec audit --plot``: bias against saved calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from jaxspec.cli.audit_report import Report
 from jaxspec.cli.audit_table import value_of
 from jaxspec.cli.summary import words_of
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.statistics import Interval
 
 _INK, _LINE, _SPREAD, _QUIET = "#20303f", "#3b6fb6", "#b5c9e4", "#8a9099"
@@ -37,7 +37,7 @@ def plot(report: Report, path: Path) -> None:
   axes.plot([1], [0], "s", color=_QUIET, markersize=5)
   axes.annotate("plain decoding", (1, 0), xytext=(6, 6), textcoords="offset points", color=_QUIET, fontsize=8.5)
   for row, a, b in zip(report.rows, x, y):
-    # On the side away from the line, which mostly rises to the right, and legible where it does not.
+    # On the side away from the line, which mostly rises to the right.
     axes.annotate(
       value_of(row, report), (a.value, b.value), xytext=(-7, 7), textcoords="offset points", ha="right", fontsize=9,
       color=_INK, path_effects=[withStroke(linewidth=3, foreground="white")],

@@ -1,4 +1,4 @@
-"""What ``jaxspec audit`` found, row by row, and its JSON."""
+"""Rows and JSON of ``jaxspec audit``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Row(NamedTuple):
   label: str
   settings: dict[str, Any]
   figures: AuditFigures | EnumeratedFigures
-  details: dict[str, Any]  # what only the JSON has; nothing of a tiny model
+  details: dict[str, Any]  # only in the JSON; empty for a tiny model
 
   def measured(self) -> AuditFigures:
     """The figures.
 
     Raises:
-      ValueError: for those of a tiny model.
+      ValueError: for a tiny model.
     """
     if not isinstance(self.figures, AuditFigures):
       raise ValueError("Must have figures of a decode, we instead got those of a tiny model")
@@ -36,7 +36,7 @@ class Row(NamedTuple):
     """The figures of a tiny model.
 
     Raises:
-      ValueError: for those of a decode.
+      ValueError: for a decode.
     """
     if not isinstance(self.figures, EnumeratedFigures):
       raise ValueError("Must have figures of a tiny model, we instead got those of a decode")
@@ -44,14 +44,14 @@ class Row(NamedTuple):
 
 
 class Report(NamedTuple):
-  """All rows, and what they are about.
+  """All rows with their common settings.
 
   Attributes:
-    method: that of the first row.
-    about: the settings that all rows share, in words.
-    swept: name of the option that the rows differ in.
+    method: method of the first row.
+    about: common settings of all rows, in words.
+    swept: name of the swept option.
     tiny: whether a tiny model was enumerated.
-    noun: what a row becomes, image or text.
+    noun: kind of result, image or text.
   """
 
   source: str
@@ -65,14 +65,14 @@ class Report(NamedTuple):
 
 
 def label_of(method: Method, swept: str | None, value: Any = None) -> str:
-  """What tells a row from the others: the method, or the value that was swept."""
+  """Label of a row: the method, or its value of the swept option."""
   return method.name if swept is None else words_of(swept, value)
 
 
 def measured_row(
   label: str, settings: dict[str, Any], outcome: DecodeResult, figures: AuditFigures, captions: list[str], noun: str
 ) -> Row:
-  """A setting and what it decoded; ``details`` are the worst prefix and the figures of every image or text (``noun``)."""
+  """A setting and its result; ``details`` are the worst prefix and the figures of every image or text (``noun``)."""
   at, token = figures.worst
   audit, counters = outcome.metrics, per_row(outcome.counters)
   at_worst = {name: float(getattr(audit, name)[at, token]) for name in ("tv", "kl", "alpha", "alpha_sd")}

@@ -1,4 +1,4 @@
-"""What ``jaxspec audit`` prints: a row per setting, and the worst prefix in words."""
+"""The report of ``jaxspec audit``: a row per setting, and the worst prefix in words."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.text import Text
 
 from jaxspec.cli.audit_report import Report, Row
 from jaxspec.cli.outputs import print_written
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.statistics import FEWEST_CLUSTERS, Interval
 
 _MIN_WIDTH = 96
 
 
 def print_report(console: Console, report: Report, files: list[Path]) -> None:
-  """A heading, a row per setting, the worst prefix, and what was written."""
-  console.width = max(console.width, _MIN_WIDTH)  # a figure cut off in a narrow window is worse than a broken line
+  """A heading, a row per setting, the worst prefix, and the written files."""
+  console.width = max(console.width, _MIN_WIDTH)  # in a narrow window a broken line is better than a truncated figure
   console.print()
   head = Text.assemble((report.source, "bold"), f"  {report.method.name}: {report.method.title}")
   console.print(head, soft_wrap=True)
@@ -93,7 +93,7 @@ def _worst(report: Report) -> Text:
 
 
 def _small(value: float) -> str:
-  """Four decimals, or the power of ten of what they would hide."""
+  """Four decimals, or the power of ten of smaller numbers."""
   if not math.isfinite(value):
     return "inf"
   return f"{value:.4f}" if abs(value) >= 5e-4 or value == 0 else f"{value:.0e}"
@@ -109,5 +109,5 @@ def _spread(interval: Interval) -> str:
 
 
 def value_of(row: Row, report: Report) -> str:
-  """The label of a row below a heading that names the option."""
+  """The label of a row below a heading with the option."""
   return row.label if report.swept is None else row.label.split(maxsplit=1)[-1]

@@ -1,4 +1,4 @@
-"""``jaxspec bench``: what decoding costs on this machine, as ratios taken pairwise in one process."""
+"""``jaxspec bench``: the cost of decoding on this machine, as pairwise ratios in one process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ BATCHES = (1, 8, 32)
 @click.option("--gamma", "gammas", multiple=True, type=int, metavar="N", help="Draft length; repeat for several.")
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N",
               help="Rows; repeat for several.  [default: 1, 8, 32]")  # fmt: skip
-@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), help="Counted repeats.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for bench.json and bench.md.")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N", help="Timed runs.")
+@click.option("--out", type=PATH, metavar="FOLDER", help="Folder for bench.json and bench.md.")
 @common("classes", *NETWORKS, "draft", "seed", "dtype", "matmul_precision")
 def bench(**options: Any) -> None:
   """Measure plain and speculative decoding of PROMPTS, classes or built-in prompts, and the cost of scoring k tokens."""
@@ -45,7 +45,7 @@ def bench(**options: Any) -> None:
 
 
 def _check_options(options: dict[str, Any]) -> None:
-  """Finds whatever would spoil an hour of measuring, before it begins."""
+  """Checks all options before the measurement."""
   from jaxspec.run.batches import check_batch
 
   for rows in options["batches"]:
@@ -67,15 +67,15 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   from jaxspec.methods import Plain
   from jaxspec.run import chain_bench
 
-  networks, asked = sources_of(options), prompts.read(options)
-  default = None if asked is None else asked.checkpoint(None)
+  networks, request = sources_of(options), prompts.read(options)
+  default = None if request is None else request.checkpoint(None)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  encoded = prompts.encode(pipeline, asked or prompts.examples(pipeline.family, chain_bench.NUM_PROMPTS))
+  encoded = prompts.encode(pipeline, request or prompts.examples(pipeline.family, chain_bench.NUM_PROMPTS))
   draft, method = chain_bench.chain_of(pipeline, options["draft"])
   methods = [pipeline.method(method, draft=draft, gamma=gamma) for gamma in options["gammas"]]
   methods = methods or [pipeline.method(method, draft=draft)]
+  sampling = pipeline.sampling()
   # What does not fit shows before anything is measured. No end token ends a row: both sides draw equally many tokens.
-  kwargs = dict(sampling=pipeline.sampling(), seed=options["seed"], ends=False)
-  jobs = [pipeline.job(encoded, method=made, **kwargs) for made in methods]
-  batches = options["batches"] or BATCHES
+  job = lambda method: pipeline.job(encoded, method=method, sampling=sampling, seed=options["seed"], ends=False)
+  jobs, batches = [job(made) for made in methods], options["batches"] or BATCHES
   return chain_bench.report(jobs, jobs[0].but(Plain()), batches, options["repeats"], progress=working)

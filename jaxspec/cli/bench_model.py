@@ -1,8 +1,7 @@
-"""``jaxspec bench-model``: what a method would gain on a published network, measured on random weights."""
+"""``jaxspec bench-model``: the speed-up of a method on a published network, measured with random weights."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -11,7 +10,7 @@ from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
 from jaxspec.cli.outputs import check_writable
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:
@@ -41,19 +40,19 @@ _GROUPS = (
 @click.option("--draft-layers", type=click.IntRange(1), metavar="N", help="The first layers of the model as draft network.")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default="float32", show_default=True, metavar="NAME",
               help="Weights and arithmetic.")  # fmt: skip
-@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), help="Counted turns.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures as JSON.")
+@click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N", help="Timed runs.")
+@click.option("--out", type=PATH, metavar="FILE", help="Write the figures as JSON.")
 @common("method")
 def bench_model(**options: Any) -> None:
-  """Measure what a method would gain over plain decoding on a network of this size, at an acceptance.
+  """Measure the speed-up of a method over plain decoding at an imposed acceptance.
 
-  Weights are random and acceptance is imposed: rounds are computed in full, and the number of accepted drafts is thrown,
-  or that of a file (jaxspec generate --save-acceptance). The tokens mean nothing. A published size needs its memory and
-  minutes.
+  Weights are random, so the tokens mean nothing. Rounds are computed in full; the number of accepted drafts is drawn
+  from a probability, or read from a file (jaxspec generate --save-acceptance). A published size needs its memory and
+  takes minutes.
 
   \b
-  jaxspec bench-model --model llamagen-b --method speculative --gamma 3 --acceptance 0.7
-  jaxspec bench-model --model llamagen-l --method sjd --window 7 --batch 8 --acceptance sjd.json
+  jaxspec bench-model --model llamagen-b --gamma 3 --acceptance 0.7
+  jaxspec bench-model --model llamagen-l --method sjd --acceptance sjd.json
   """
   from jaxspec.cli.bench_model_table import render
   from jaxspec.render.working import Working
@@ -68,7 +67,7 @@ def bench_model(**options: Any) -> None:
     write_whole(out, lambda path: path.write_text(as_json(report), encoding="utf-8"))
 
 
-class _Asked(NamedTuple):
+class _Setup(NamedTuple):
   """Options that passed every check that needs no weights."""
 
   model: Model
@@ -79,22 +78,22 @@ class _Asked(NamedTuple):
   acceptances: dict[str, float | RecordedAcceptance]  # as they were written
 
 
-def _asked(options: dict[str, Any]) -> _Asked:
-  """The options, checked; options that nobody reads are named in warnings.
+def _setup(options: dict[str, Any]) -> _Setup:
+  """The options, checked, with warnings about unread ones.
 
   Raises:
-    ValueError: in one line, for what cannot be measured.
+    ValueError: in one line, for options that cannot be measured.
   """
   import dataclasses
 
   from jaxspec.methods import DISCRETE, get_method
   from jaxspec.planning import find_model, sampling_of
   from jaxspec.run.batches import check_batch
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
   from jaxspec.sampling import SamplingConfig
 
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   if options["model"] is None:
     raise UserError("Must have --model; jaxspec plan --list shows the models")
   batches = options["batches"] or BATCHES
@@ -105,8 +104,8 @@ def _asked(options: dict[str, Any]) -> _Asked:
     check_writable(options["out"], suffix=".json")
   model = find_model(options["model"])
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
-  cls = get_method(chosen.method or "speculative")
-  if not cls.fits(DISCRETE) or not (method := cls(**_fields(chosen, cls))).longest_path():
+  cls = get_method(decoding.method or "speculative")
+  if not cls.fits(DISCRETE) or not (method := cls(**_fields(decoding, cls))).longest_path():
     raise UserError(f"Must have a method that drafts discrete tokens, we instead got {cls.name}")
   method.check_length(model.num_tokens)
   for found in acceptances.values():
@@ -118,21 +117,21 @@ def _asked(options: dict[str, Any]) -> _Asked:
       raise UserError("Must have either --draft or --draft-layers, we instead got both")
     draft = _first_layers(model, layers)
   sampling = sampling_of(model)
-  sampling = dataclasses.replace(sampling, **chosen.for_sampling(type(sampling)))
-  warnings = chosen.unread(cls, type(sampling))
+  sampling = dataclasses.replace(sampling, **decoding.for_sampling(type(sampling)))
+  warnings = decoding.unread(cls, type(sampling))
   if draft is not None and cls.draft_family is None and options["draft_layers"] is not None:
     warnings.append(f"Not read by --method {cls.name}: --draft-layers")
   warn(*warnings)
   if not isinstance(sampling, SamplingConfig):
     raise UserError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
-  return _Asked(model, draft, method, sampling, batches, acceptances)
+  return _Setup(model, draft, method, sampling, batches, acceptances)
 
 
 def _acceptance(text: str) -> float | RecordedAcceptance:
-  """A probability, or what a file holds.
+  """A probability, or the content of a file.
 
   Raises:
-    ValueError: for what is neither.
+    ValueError: for other texts.
   """
   from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 
@@ -170,17 +169,19 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   from jaxspec.planning.parts import needs_of
   from jaxspec.planning.random_weights import RandomModel
 
-  asked, dtype = _asked(options), options["dtype"]
-  model, method, sampling = asked.model, asked.method, asked.sampling
-  random = RandomModel(model, dtype, asked.draft)
-  needs_of(model, model.sized(dtype), method, sampling, asked.draft, dtype)  # refuses by shapes, before there are weights
+  setup, dtype = _setup(options), options["dtype"]
+  model, method, sampling = setup.model, setup.method, setup.sampling
+  random = RandomModel(model, dtype, setup.draft)
+  needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # checks shapes, before there are weights
   enable()
-  _ = random.decoder(method, sampling, 0.5).parts  # what does not fit shows before anything is measured
-  rows_and_steps = dict(batches=asked.batches, lock_step=options["lock_step"], repeats=options["repeats"])
-  return imposed_report(random, method, sampling, asked.acceptances, **rows_and_steps, progress=working)
+  _ = random.decoder(method, sampling, 0.5).parts  # errors are raised before the measurement
+  return imposed_report(
+    random, method, sampling, setup.acceptances, batches=setup.batches, lock_step=options["lock_step"],
+    repeats=options["repeats"], progress=working,
+  )  # fmt: skip
 
 
-def _fields(chosen: Any, cls: Any) -> dict[str, Any]:
-  fields = chosen.for_method(cls)
+def _fields(decoding: Any, cls: Any) -> dict[str, Any]:
+  fields = decoding.for_method(cls)
   fields.pop("draft", None)  # a network of the plan, not a name of a bundle
   return fields

@@ -1,4 +1,4 @@
-"""What ``jaxspec bench-model`` prints."""
+"""The report of ``jaxspec bench-model``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def render(report: dict[str, Any]) -> str:
     even = "none" if cell["break_even"] is None else f"{cell['break_even']:.2f}"
     waiting = "" if cell["over_lock_step"] is None else span(cell["over_lock_step"])
     lines.append(
-      f"| {cell['batch']} | {_asked(cell['acceptance'])} | {span(cell['over_plain'])} | {waiting} "
+      f"| {cell['batch']} | {_acceptance(cell['acceptance'])} | {span(cell['over_plain'])} | {waiting} "
       f"| {cell['tokens_per_call']:.2f} | {accepted} | {cell['round_ms']:.1f} | {_floors(cell, cell['round_ms'])} | {even} "
       f"| {span(cell['loop_efficiency'])} | {cell['first_call_s']:.1f} |"
     )
@@ -48,8 +48,8 @@ def render(report: dict[str, Any]) -> str:
   return "\n".join([*lines, "", " ".join(note)])
 
 
-def _asked(acceptance: float | dict[str, Any]) -> str:
-  """A probability, or the file and what it is on average."""
+def _acceptance(acceptance: float | dict[str, Any]) -> str:
+  """A probability, or the file and its mean."""
   if isinstance(acceptance, dict):
     return f"{acceptance['file']} ({acceptance['mean']:.3f})"
   return f"{acceptance:g}"

@@ -1,4 +1,4 @@
-"""The table that ``jaxspec bench`` prints and writes."""
+"""The table of ``jaxspec bench``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``jaxspec bundle``: ties networks that generate together into a bundle, or completes one."""
+"""``jaxspec bundle``: writes a bundle of networks that generate together, or updates one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import click
 
 from jaxspec.cli.errors import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
-from jaxspec.cli.options import PATH, common
-from jaxspec.core.command_line import UserError
+from jaxspec.cli.options import common
+from jaxspec.core.command_line import PATH, UserError
 
 _GROUPS = (
   Group("Networks and what belongs to them", (
@@ -37,27 +37,27 @@ _GROUPS = (
 @click.option("--part", "parts", multiple=True, metavar="NAME=VALUE", help="Another part, a path or a number; repeat.")
 @common("method", "draft")
 def bundle(**options: Any) -> None:
-  """Write FOLDER/bundle.json, or complete it: what belongs together, by paths from FOLDER, and its defaults.
+  """Write or update FOLDER/bundle.json: networks by paths from FOLDER, and defaults.
 
   \b
-  jaxspec bundle own --target own/c2i --tokenizer own/vq --draft-model own/eagle --method eagle --gamma 3
+  jaxspec bundle own --target own/c2i --tokenizer own/vq --draft-model own/eagle
   """
   from jaxspec.io.bundle import BUNDLE_FILE, write_bundle
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   folder = options["folder"]
   if folder.exists() and not folder.is_dir():
     raise UserError(f"Must have a folder for the bundle, we instead got {folder}")
   with _there(folder):
-    made = write_bundle(folder, **interruptible(_fields, options, chosen))
+    made = write_bundle(folder, **interruptible(_fields, options, decoding))
   click.echo(f"wrote {folder / BUNDLE_FILE}: target {made.target}, drafts {', '.join(made.drafts) or '(none)'}")
 
 
 @contextlib.contextmanager
 def _there(folder: Path) -> Iterator[None]:
-  """Makes a folder; one that holds nothing in the end goes again."""
+  """Makes a folder, and removes it if it stays empty."""
   new = [path for path in (folder, *folder.parents) if not path.exists()]
   try:
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,15 +70,15 @@ def _there(folder: Path) -> Iterator[None]:
         path.rmdir()
 
 
-def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
-  """Arguments of `jaxspec.io.bundle.write_bundle`, of networks that fit together.
+def _fields(options: dict[str, Any], decoding) -> dict[str, Any]:
+  """Arguments of `jaxspec.io.bundle.write_bundle`, checked.
 
   Raises:
-    ValueError: in one line, for what is not there, does not fit, or is no setting of these networks.
+    ValueError: in one line, for missing networks, mismatches, or settings of other networks.
   """
   from jaxspec.io.bundle import BUNDLE_FILE, completed, read_bundle
   from jaxspec.io.checkpoints import CONFIG_FILE, read_config
-  from jaxspec.run.chosen import flag
+  from jaxspec.run.decode_options import flag
   from jaxspec.run.loading import load_pipeline
 
   folder = options["folder"]
@@ -87,7 +87,7 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   is_network = lambda path: (path / CONFIG_FILE).is_file()
   for path in (options["target"], options["tokenizer"], options["text_encoder"], *options["draft_models"]):
     if path is not None:
-      read_config(path)  # says so, under the name that was typed, if there is no network
+      read_config(path)  # an error with the given name if there is no network
   if options["target"] is not None:
     fields["target"] = inside(options["target"])
   elif (folder / BUNDLE_FILE).is_file() or is_network(folder) or is_network(folder / "target"):
@@ -101,15 +101,15 @@ def _fields(options: dict[str, Any], chosen) -> dict[str, Any]:
   pipeline = load_pipeline(made, target_weights=False)
   _check_drafts(pipeline, {name: folder / draft for name, draft in made.drafts.items()})
   family = pipeline.family
-  sampling = chosen.for_sampling(family.sampling_type)
+  sampling = decoding.for_sampling(family.sampling_type)
   if not made.defaults.sampling:  # a network without a bundle file has them too
     sampling = family.published_sampling() | sampling
-  settings = {name: value for name, value in chosen.options.items() if name not in sampling}
+  settings = {name: value for name, value in decoding.options.items() if name not in sampling}
   of_some = {name for each in pipeline.methods() for name in pipeline.without_draft(each).options()}
   if unread := sorted(settings.keys() - of_some):
     wanted = f"settings of {family.space.noun} or of a method of these drafts"
     raise UserError(f"Must have {wanted}, we instead got {flag(unread[0])}")
-  fields |= dict(method=chosen.method, draft=chosen.draft, sampling=sampling, options=settings)
+  fields |= dict(method=decoding.method, draft=decoding.draft, sampling=sampling, options=settings)
   made = dataclasses.replace(pipeline, defaults=completed(folder, **fields).defaults)
   method = made.method()
   if (length := family.row_tokens(made.sampling())) is not None:
@@ -146,7 +146,7 @@ def _number(text: str) -> float | None:
 
 
 def _check_drafts(pipeline, folders: dict[str, Path]) -> None:
-  """Refuses drafts that are not there, or that no method drafts with for this target; weights are not read."""
+  """Checks that drafts exist and fit a method for this target; weights are not read."""
   from jaxspec.io import checkpoints
   from jaxspec.methods import SAME_FAMILY
   from jaxspec.run.loading import check_families

@@ -19,27 +19,27 @@ from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.options import MAX_SEED
 from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Ciar
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
-# Of the method: what a threshold depends on.
+# Options of the method that affect the threshold.
 _OPTIONS = ("gamma", "target_prefix", "inject")
 
 
 @click.command(no_args_is_help=False)
 @click.argument("prompts", nargs=-1)
-@click.option("--rates", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
-@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.005, show_default=True,
-              help="Good enough, in calls per token.")  # fmt: skip
+@click.option("--rates", metavar="R1,R2,...", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
+@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.005, show_default=True, metavar="X",
+              help="Largest distance from a wanted rate, in calls per token.")  # fmt: skip
 @options_for(Ciar, *_OPTIONS)
-@click.option("--samples", type=click.IntRange(1), default=4, show_default=True, help="Images per prompt.")
-@click.option("--seed", type=click.IntRange(0, MAX_SEED - 1), default=0, show_default=True,
+@click.option("--samples", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Images per prompt.")
+@click.option("--seed", type=click.IntRange(0, MAX_SEED - 1), default=0, show_default=True, metavar="N",
               help="Seed of the search; the next one is that of the other prompts.")  # fmt: skip
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--held-out", multiple=True, metavar="PROMPT",
-              help="Prompt or class that the thresholds are tried on; repeat.  [default: built-in ones]")  # fmt: skip
+              help="Prompt or class for validation; repeat.  [default: built-in ones]")  # fmt: skip
 @click.option("--held-out-file", type=PATH, metavar="FILE", help="Text file with one such prompt per line.")
 @click.option("--quantile", is_flag=True, help="Take quantiles of the scores as thresholds, without any search.")
-@click.option("--journal", type=PATH, metavar="FILE", help="Keep every trial, and go on there after a stop.")
+@click.option("--journal", type=PATH, metavar="FILE", help="Journal of the trials; a second start resumes from it.")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
 @common("classes", *NETWORKS, "draft", "batch", "dtype", "matmul_precision", "no_cache")
 def calibrate(**options: Any) -> None:
@@ -50,7 +50,7 @@ def calibrate(**options: Any) -> None:
 
   \b
   jaxspec calibrate --draft inter-2 --gamma 1 --rates 0.2,0.3,0.4 --samples 4
-  jaxspec calibrate --draft inter-2 --gamma 1 --prompt-file captions.txt --samples 1 --journal trials.journal
+  jaxspec calibrate --prompt-file captions.txt --journal trials.journal
   """
   rates = _read_rates(options["rates"])
 
@@ -101,29 +101,30 @@ def _work(
 
   if math.isnan(options["tolerance"]):
     raise UserError("Must have a number as --tolerance, we instead got nan")
-  networks, asked = sources_of(options), prompts.read(options)
+  networks, request = sources_of(options), prompts.read(options)
   other = prompts.read({"prompts": options["held_out"], "prompt_file": options["held_out_file"]})
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}
-  chosen = Chosen(Ciar.name, options["draft"], given | {"tau": FIRST_TAU})
-  chosen.check()
+  decoding = DecodeOptions(Ciar.name, options["draft"], given | {"tau": FIRST_TAU})
+  decoding.check()
   if rates[0] <= (prefix := options["target_prefix"] or 0.0):
     raise UserError(f"Must have --rates above --target-prefix, {prefix:g}, we instead got {rates[0]:g}")
   if not options["no_cache"]:
     compilation_cache.enable()
-  default = None if asked is None else asked.checkpoint(chosen.method)
+  default = None if request is None else request.checkpoint(decoding.method)
   pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
   if not Ciar.fits((space := pipeline.family.space).kind):
     raise UserError(f"Must have networks of discrete tokens to calibrate, {pipeline.name} draws {space.noun}")
-  asked, other = (of or prompts.examples(pipeline.family, 16, part=part, parts=2) for part, of in enumerate((asked, other)))
-  # Batches are those of the search; too many prompts of either kind are refused.
-  rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (asked, other))
-  job = make_job(pipeline, chosen, prompts.encode(pipeline, asked, other), seed=options["seed"])
+  request = request or prompts.examples(pipeline.family, 16, part=0, parts=2)
+  other = other or prompts.examples(pipeline.family, 16, part=1, parts=2)
+  # Batches of the search; too many prompts of either kind are an error.
+  rows, _ = (batch_rows(options["batch"], len(of.prompts) * options["samples"]) for of in (request, other))
+  job = make_job(pipeline, decoding, prompts.encode(pipeline, request, other), seed=options["seed"])
   draft = draft_name(job.method)
   assert draft is not None  # as `Ciar` has
   folder = pipeline.drafts.loaded(draft).folder
   if not options["dry_run"]:
     check_writable(folder / CONFIG_FILE, suffix=".json")
-  first, second = job.part(slice(len(asked.prompts))), job.part(slice(len(asked.prompts), None))
+  first, second = job.part(slice(len(request.prompts))), job.part(slice(len(request.prompts), None))
   second = dataclasses.replace(second, seed=options["seed"] + 1)  # other keys, too
   journal = None if options["journal"] is None else stack.enter_context(Journal(options["journal"]))
   search = Search(rates, options["tolerance"], options["quantile"], options["samples"], rows)

@@ -1,4 +1,4 @@
-"""The options that name a server and authenticate the edge; an error of the network is one line. No JAX."""
+"""Options of the server's address and the edge's authentication; network errors are one line. No JAX."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def connected(options: dict[str, Any]) -> Iterator[GrpcCloud]:
 
 
 def _own_certificate(options: dict[str, Any]) -> tuple[bytes, bytes] | None:
-  """What ``--cert`` and ``--key`` name, for a server that asks edges for a certificate."""
+  """The certificate and key of ``--cert`` and ``--key``, for a server that requires them."""
   cert, key = options["cert"], options["key"]
   if cert is None and key is None:
     return None
@@ -51,7 +51,7 @@ def _own_certificate(options: dict[str, Any]) -> tuple[bytes, bytes] | None:
 
 
 def read_file(path: Path) -> bytes:
-  """What a file holds; UserError where it cannot be read."""
+  """The content of a file; a UserError if it cannot be read."""
   try:
     return path.read_bytes()
   except OSError as error:

@@ -1,7 +1,7 @@
-"""Compiled programs are kept in the user's cache folder, so that only the first command waits for the compiler.
+"""The cache of compiled programs in the user's cache folder, so that only the first command compiles.
 
-A file that cannot be read, because a disk was full or a process was killed while it was written, is removed: jax alone would
-warn of it at every command and never replace it.
+Unreadable files, from a full disk or a killed process, are removed: jax alone would warn about them at every command and
+never replace them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import click
 
-MIN_COMPILE_S = 0.02  # a program that takes longer is worth a file: a command compiles about ten
+MIN_COMPILE_S = 0.02  # seconds of compilation from which a program is cached; a command compiles about ten
 
-# What jax warns of, with the name of the program: the file is called NAME-HASH-cache.
+# Warnings of jax, with the name of the program; the file name is NAME-HASH-cache.
 _TROUBLE = re.compile(r"Error (reading|writing) persistent compilation cache entry for '([^']+)': (.*)", re.DOTALL)
 
 
@@ -31,9 +31,9 @@ def cache_folder() -> Path:
 
 
 def enable() -> Path | None:
-  """Switches the persistent cache on; returns its folder, or None where that is not possible.
+  """Enables the persistent cache; returns its folder, or None if that is not possible.
 
-  A cache the user has already set up through jax's own variables is left alone.
+  A cache set up through jax's own variables is used instead.
   """
   import jax
 
@@ -46,7 +46,7 @@ def enable() -> Path | None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
       pass
-  except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+  except (OSError, RuntimeError):  # RuntimeError: no home folder
     return None
   jax.config.update("jax_compilation_cache_dir", str(folder))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_COMPILE_S)
@@ -67,11 +67,12 @@ def _remove_damaged(folder: Path) -> None:
       return
     what, program, reason = trouble.groups()
     for kept in folder.glob(f"{glob.escape(program)}-*-cache"):
-      # The warning does not tell which of the programs of this name it is: all are compiled again when they are needed.
+      # The warning does not identify the program among those with this name, so all are removed and compiled again on
+      # demand.
       try:
         if what == "reading" or kept.stat().st_mtime >= since:
           kept.unlink()
-      except OSError:  # another process has removed it, or it is not ours
+      except OSError:  # removed by another process, or owned by another user
         pass
     if what == "writing" and not said:
       said = True

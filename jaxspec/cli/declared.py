@@ -1,7 +1,7 @@
 """Options that methods and sampling settings declare, as options of a command.
 
-No command names an option of a method: flags, types and choices are read off the declarations (`jaxspec.core.options`), so a
-method that joins the registry is on every command line. Values are checked where they are declared.
+Flags, types and choices derive from the declarations (`jaxspec.core.options`), so registered methods are in every command.
+The declarations check the values.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 import click
 
 from jaxspec.core.options import Option, options_of
-from jaxspec.run.chosen import declarations, flag
+from jaxspec.run.decode_options import declarations, flag
 
 
 def check_names(command: str, own: Iterable[str]) -> None:
-  """Raises a ValueError if a declared option has the name of an option that a command has itself."""
+  """Raises a ValueError if a declared option has the name of a command's own option."""
   if taken := sorted(declarations().keys() & set(own)):
     raise ValueError(f"Must have another name for a declared option, {flag(taken[0])} belongs to jaxspec {command}")
 
@@ -39,19 +39,20 @@ def _click_option(name: str, options: tuple[Option, ...]) -> click.Option:
 
 
 def options_for(cls: type, *names: str) -> Callable[[Callable], Callable]:
-  """Gives a command some of the options that one class declares, shown in its help."""
+  """Adds some options of a class to a command, visible in its help."""
 
   def add(function: Callable) -> Callable:
     for name in reversed(names):
       option = options_of(cls)[name]
-      function = click.option(flag(name), type=value_type((option,)), help=option.spec.help)(function)
+      metavar = {int: "N", float: "X"}.get(option.kind)
+      function = click.option(flag(name), type=value_type((option,)), metavar=metavar, help=option.spec.help)(function)
     return function
 
   return add
 
 
 def value_type(options: Iterable[Option]) -> click.ParamType:
-  """What a command line takes for an option: the loosest of its declarations."""
+  """The click type of an option, the most general of its declarations."""
   if any(option.many for option in options):
     return click.STRING
   kinds = {option.kind for option in options}
@@ -63,5 +64,3 @@ def value_type(options: Iterable[Option]) -> click.ParamType:
   if kinds == {bool}:
     return click.BOOL
   return click.FLOAT if kinds <= {int, float} else click.STRING
-
-

@@ -1,4 +1,4 @@
-"""Images that a bundle draws of captions, for the commands that measure images."""
+"""Images of captions by a bundle, for commands that measure images."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from jaxspec.cli.errors import interruptible
 from jaxspec.core.command_line import UserError
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
-if TYPE_CHECKING:  # the command answers wrong options before anything heavy is imported
+if TYPE_CHECKING:  # options are checked before heavy imports
   from jaxspec.run.pipeline import Pipeline
 
 
 class Drawn(NamedTuple):
-  """What a bundle drew."""
+  """Images of a bundle."""
 
   name: str
   pixels: np.ndarray  # [N, side, side, 3] uint8
@@ -24,14 +24,14 @@ class Drawn(NamedTuple):
 
 
 def load_drawing(options: dict[str, Any], *, side: int | None, purpose: str) -> Pipeline:
-  """The bundle of a command, which must draw captions.
+  """The bundle of a command, for captions.
 
   Args:
-    options: of the command: ``path``, ``dtype`` and ``matmul_precision``.
-    side: of the images, in pixels; None where any will do.
-    purpose: what needs this size, for messages.
+    options: options of the command: ``path``, ``dtype`` and ``matmul_precision``.
+    side: required side of the images in pixels; None for any.
+    purpose: the reason for this size, for messages.
   Raises:
-    UserError: if the bundle draws no captions, or images of another size.
+    UserError: if the bundle does not draw captions, or draws images of another size.
   """
   from jaxspec.cli.job import load
   from jaxspec.models.conditions import ClassLabels, OrderedLabels
@@ -47,13 +47,15 @@ def load_drawing(options: dict[str, Any], *, side: int | None, purpose: str) -> 
   return pipeline
 
 
-def draw_captions(pipeline: Pipeline, options: dict[str, Any], chosen: Chosen, captions: list[str], report) -> Drawn:
-  """One image of each caption.
+def draw_captions(
+  pipeline: Pipeline, options: dict[str, Any], decoding: DecodeOptions, captions: list[str], report
+) -> Drawn:
+  """One image per caption.
 
   Args:
-    pipeline: of `load_drawing`.
-    options: of the command: ``seed`` and ``batch``.
-    report: told what is going on.
+    pipeline: from `load_drawing`.
+    options: options of the command: ``seed`` and ``batch``.
+    report: receives progress.
   Raises:
     UserError: for a batch or an option that does not fit, before anything is drawn.
   """
@@ -63,7 +65,7 @@ def draw_captions(pipeline: Pipeline, options: dict[str, Any], chosen: Chosen, c
   from jaxspec.run.run import run
 
   rows = batch_rows(options["batch"], len(captions))
-  job = make_job(pipeline, chosen, interruptible(pipeline.encode, captions), seed=options["seed"])
+  job = make_job(pipeline, decoding, interruptible(pipeline.encode, captions), seed=options["seed"])
   found = interruptible(run, job, job.batches(rows), report)
   report("Turning tokens into images")
   images = interruptible(found.need_images)

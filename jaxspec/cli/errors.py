@@ -1,4 +1,4 @@
-"""What a command guards: damaged files, long stays in compiled code, memory that runs out."""
+"""Guards of commands: damaged files, signals during compiled code, and exhausted memory."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Result = TypeVar("Result")
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike) -> Iterator[None]:
-  """Turns whatever a damaged file can cause into a `UserError` that names it."""
+  """Turns any exception from a damaged file into a `UserError` that names it."""
   try:
     yield
   except (ValueError, OSError, MemoryError, click.ClickException):
-    raise  # these already say what is wrong
+    raise  # these already have a message for users
   except Exception as error:
     raise UserError(f"Corrupt checkpoint {path}: {type(error).__name__}, {one_line(error)}") from error
 
 
 def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
-  """Calls ``function`` in a thread, so that Ctrl-C and SIGTERM end a long stay in compiled code at once.
+  """Calls ``function`` in a thread, so that Ctrl-C and SIGTERM end compiled code at once.
 
   Raises:
-    Interrupted: on either; the thread is left behind and the process must end.
+    Interrupted: on either signal; the thread keeps running and the process must end.
     UserError: if the accelerator or the host ran out of memory. A server that is full stays a `CloudError`.
   """
   outcome: list[tuple[bool, Any]] = []
@@ -42,7 +42,7 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
   def work():
     try:
       outcome.append((True, function(*args, **kwargs)))
-    except BaseException as error:  # handed to the caller's thread
+    except BaseException as error:  # raised in the caller's thread
       outcome.append((False, error))
 
   thread = threading.Thread(target=work, daemon=True)
@@ -55,7 +55,7 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
   succeeded, value = outcome[0]
   if succeeded:
     return value
-  if "RESOURCE_EXHAUSTED" in str(value) and not isinstance(value, CloudError):  # XLA says it too, of memory
+  if "RESOURCE_EXHAUSTED" in str(value) and not isinstance(value, CloudError):  # XLA reports memory in this way too
     reason = one_line(value)[:160]
     raise UserError(
       f"Out of memory, use a smaller --batch (--max-streams of a server) or --dtype bfloat16 ({reason})"

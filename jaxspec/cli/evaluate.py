@@ -1,7 +1,7 @@
-"""``jaxspec evaluate``: figures of a folder of images, or of the images that a bundle draws.
+"""``jaxspec evaluate``: figures of a folder of images, or of a bundle's images.
 
-Images of the world of scenes are read (`jaxspec.cli.evaluate_scenes`). Of others released networks compute the standard
-figures (`jaxspec.cli.evaluate_standard`).
+Images of scenes are read (`jaxspec.cli.evaluate_scenes`). For other images released networks compute the standard figures
+(`jaxspec.cli.evaluate_standard`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import click
 
 from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.option_help import MethodCommand
-from jaxspec.cli.options import PATH, common, was_given
+from jaxspec.cli.options import common, was_given
 from jaxspec.cli.outputs import check_writable, report_console
-from jaxspec.core.command_line import UserError
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 from jaxspec.run.batches import MAX_ROWS
 
 SPLITS = ("validation", "train", "held_out")
 
-# Options that only the other kind of images has a use for.
+# Options for the other kind of images only.
 _FOR_STANDARD = {"reference": "images are compared with their captions and the painter"}
 _FOR_SCENES = {"split": "only scenes have captions of their own"}
 
@@ -32,13 +32,14 @@ _FOR_SCENES = {"split": "only scenes have captions of their own"}
 @click.argument("path", type=PATH, required=False)
 @click.option("--scenes", is_flag=True, help="Scenes: read the images, and compare them with their captions.")
 @click.option("--standard", is_flag=True, help="Other images: FID, IS and CLIP score (extra eval, downloads networks).")
-@click.option("--num", type=click.IntRange(1, MAX_ROWS),
+@click.option("--num", type=click.IntRange(1, MAX_ROWS), metavar="N",
               help=f"Images to draw.  [default: {DEFAULT_NUM}, or one of each prompt of a file]")  # fmt: skip
-@click.option("--split", type=click.Choice(SPLITS), default=SPLITS[0], show_default=True, help="Captions of --scenes.")
-@click.option("--prompts", "prompt_file", type=PATH, help="Prompts: one per line, or JSON.")
-@click.option("--reference", type=PATH, help="Folder of real images, for --standard.")
-@click.option("--save-images", type=PATH, help="Folder for the drawn images and their prompts.")
-@click.option("--out", type=PATH, default="eval.json", show_default=True, help="Figures to write (.json).")
+@click.option("--split", type=click.Choice(SPLITS), default=SPLITS[0], show_default=True, metavar="NAME",
+              help="Captions of --scenes: validation, train or held_out.")  # fmt: skip
+@click.option("--prompts", "prompt_file", type=PATH, metavar="FILE", help="Prompts: one per line, or JSON.")
+@click.option("--reference", type=PATH, metavar="DIR", help="Folder of real images, for --standard.")
+@click.option("--save-images", type=PATH, metavar="DIR", help="Folder for the drawn images and their prompts.")
+@click.option("--out", type=PATH, default="eval.json", show_default=True, metavar="FILE", help="Figures to write (.json).")
 @common("model", "method", "draft", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def evaluate(**options: Any) -> None:
   """Measure the images in a folder PATH, or those that the bundle in PATH draws.
@@ -50,13 +51,12 @@ def evaluate(**options: Any) -> None:
   """
   from jaxspec.cli.networks import needed, sources_of
   from jaxspec.io.shipped import named
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
   options["path"] = named(needed(sources_of(options, "path"), "PATH"))
-  chosen = Chosen.of(options)
-  chosen.check()
+  decoding = DecodeOptions.of(options)
+  decoding.check()
   is_bundle = _check_options(options)
-
 
   from jaxspec.cli import compilation_cache
   from jaxspec.render.working import Working
@@ -70,7 +70,7 @@ def evaluate(**options: Any) -> None:
   if not options["no_cache"]:
     compilation_cache.enable()
   with Working("Loading") as working:
-    document = measure(options, chosen, is_bundle, working)
+    document = measure(options, decoding, is_bundle, working)
   _write(document, options["out"])
   print_document(report_console(options["out"]), document, options["out"])
 
@@ -85,7 +85,7 @@ def _write(document: dict[str, Any], out: Path) -> None:
 
 
 def _check_options(options: dict[str, Any]) -> bool:
-  """Finds contradictions before anything is loaded; says whether the path is a bundle."""
+  """Checks options before loading; returns whether the path is a bundle."""
   from jaxspec.cli.image_folder import check_new_folder
   from jaxspec.io.bundle import BUNDLE_FILE
   from jaxspec.io.checkpoints import CONFIG_FILE
@@ -108,7 +108,7 @@ def _check_options(options: dict[str, Any]) -> bool:
     if options["save_images"] is not None:
       check_new_folder(options["save_images"])
     return True
-  from jaxspec.run.chosen import declarations, flag
+  from jaxspec.run.decode_options import declarations, flag
 
   for name in ("num", "save_images", "method", "draft", "batch", "dtype", "matmul_precision", *declarations()):
     if was_given(name):

@@ -1,9 +1,9 @@
 """``jaxspec evaluate --scenes``: images of the world of scenes (`jaxspec.evaluation.scenes`), scored by reading them.
 
-1. Captions of a folder, of a file, or of the grammar, and a request of each.
+1. Captions of a folder, of a file, or of the grammar, and their requests.
 2. The images, from the folder or drawn by the bundle.
-3. What each image shows, and which demands of its caption hold.
-4. Shares by task, and what the captions leave open against the painter.
+3. Objects of each image, and satisfied demands of its caption.
+4. Shares by task, and the distribution of unconstrained attributes against the painter's.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.options import was_given
 from jaxspec.core.command_line import UserError
 from jaxspec.evaluation import scenes
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 
 class _Images(NamedTuple):
-  """What is scored."""
+  """Images to score."""
 
   name: str
   pixels: np.ndarray  # [N, 96, 96, 3] uint8
   captions: list[str]
   requests: list[scenes.Request]
-  about: dict[str, Any]  # how they came about; JSON
+  about: dict[str, Any]  # their source; JSON
   warnings: list[str]
 
 
-def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, report) -> dict[str, Any]:
-  """The scores of a folder of images, or of those that a bundle draws.
+def evaluate_scenes(options: dict[str, Any], decoding: DecodeOptions, is_bundle: bool, report) -> dict[str, Any]:
+  """The scores of a folder of images, or of a bundle's images.
 
   Args:
-    options: of the command, checked as far as they are common to all images.
-    report: told what is going on.
+    options: options of the command, with the common checks done.
+    report: receives progress.
   Returns:
-    A document of JSON values, warnings included.
+    A document of JSON values, including warnings.
   Raises:
-    UserError: one line about what does not fit; nothing is drawn before all captions are read.
+    UserError: in one line, for a mismatch; all captions are read before drawing.
   """
-  images = _drawn(options, chosen, report) if is_bundle else _read(options)
+  images = _drawn(options, decoding, report) if is_bundle else _read(options)
   report(f"Reading {len(images.pixels)} images")
   readings = interruptible(scenes.read, images.pixels)
   scores = scenes.score_readings(images.requests, readings)
@@ -63,8 +63,8 @@ def evaluate_scenes(options: dict[str, Any], chosen: Chosen, is_bundle: bool, re
   }
 
 
-def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
-  """Images that a bundle draws of captions of the grammar, or of a file."""
+def _drawn(options: dict[str, Any], decoding: DecodeOptions, report) -> _Images:
+  """Images by a bundle, for captions of the grammar or of a file."""
   from jaxspec.cli.drawn_captions import draw_captions, load_drawing
   from jaxspec.cli.image_folder import chosen_prompts, write_folder
 
@@ -78,7 +78,7 @@ def _drawn(options: dict[str, Any], chosen: Chosen, report) -> _Images:
     about = {"prompts": str(file)}
   requests = _requests(captions, file)
   pipeline = load_drawing(options, side=scenes.IMAGE_SIZE, purpose="--scenes")
-  drawn = draw_captions(pipeline, options, chosen, captions, report)
+  drawn = draw_captions(pipeline, options, decoding, captions, report)
   if options["save_images"] is not None:
     write_folder(options["save_images"], drawn.pixels, captions)
   return _Images(drawn.name, drawn.pixels, captions, requests, about | drawn.about, drawn.warnings)
@@ -110,10 +110,10 @@ def _check_no_split(why: str) -> None:
 
 
 def _requests(captions: Sequence[str], source: Path | None) -> list[scenes.Request]:
-  """What captions demand.
+  """Requests of captions.
 
   Raises:
-    UserError: in one line, about the first that cannot be read.
+    UserError: in one line, for the first that cannot be read.
   """
   requests, wrong = [], []
   for number, caption in enumerate(captions, 1):

@@ -1,4 +1,4 @@
-"""What ``jaxspec evaluate --scenes`` prints: a row of shares by task, and what captions leave open against the painter."""
+"""The report of ``jaxspec evaluate --scenes``: shares by task, and unconstrained attributes against the painter."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from jaxspec.cli.evaluate_table import print_head
 from jaxspec.cli.outputs import print_written
 from jaxspec.evaluation.scenes import DEMANDS
 
-_MIN_WIDTH = 112  # a broken figure is worse than a broken line
+_MIN_WIDTH = 112  # a broken line is better than a broken figure
 
 
 def print_scenes(console: Console, document: dict[str, Any], out: Path) -> None:
-  """Warnings, a heading, both tables, and what was written."""
+  """Warnings, a heading, both tables, and the written files."""
   console.width = max(console.width, _MIN_WIDTH)
   count = document["images"]["count"]
   print_head(console, document, f"{count} images, percent that do as their captions say, with 95 % intervals")
@@ -46,7 +46,7 @@ def _score_table(scores: dict[str, dict[str, Any]]) -> Table:
 
 
 def _share(figure: dict[str, Any], total: int) -> Text:
-  """A share and its interval; the count where it is not that of the row."""
+  """A share and its interval; its count if it differs from the row's."""
   text = Text(f"{100 * figure['value']:.1f}", style="bold")
   if figure["count"] != total:
     text.append(f" of {figure['count']}", style="not bold dim")

@@ -14,21 +14,21 @@ import numpy as np
 from jaxspec.cli.drawn_captions import Drawn
 from jaxspec.cli.errors import interruptible
 from jaxspec.core.command_line import UserError
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
-FEWEST = 2  # images of a covariance
+FEWEST = 2  # images for a covariance
 
 
-def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, report) -> dict[str, Any]:
-  """The figures of a folder of images, or of those that a bundle draws.
+def evaluate_standard(options: dict[str, Any], decoding: DecodeOptions, is_bundle: bool, report) -> dict[str, Any]:
+  """The figures of a folder of images, or of a bundle's images.
 
   Args:
-    options: of the command, checked as far as they are common to all images.
-    report: told what is going on.
+    options: options of the command, with the common checks done.
+    report: receives progress.
   Returns:
-    A document of JSON values, warnings included.
+    A document of JSON values, including warnings.
   Raises:
-    UserError: one line about what does not fit; nothing is drawn before the networks are loaded.
+    UserError: in one line, for a mismatch; the networks are loaded before drawing.
   """
   from jaxspec.cli.drawn_captions import draw_captions, load_drawing
   from jaxspec.cli.image_folder import chosen_prompts, read_folder, write_folder
@@ -50,7 +50,7 @@ def evaluate_standard(options: dict[str, Any], chosen: Chosen, is_bundle: bool, 
   metrics = interruptible(standard.load_standard, prompts is not None)
   if images is None:
     assert prompts is not None  # a bundle draws those of --prompts
-    drawn = draw_captions(pipeline, options, chosen, prompts, report)
+    drawn = draw_captions(pipeline, options, decoding, prompts, report)
     images = drawn._replace(about={"prompts": str(options["prompt_file"])} | drawn.about)
     if options["save_images"] is not None:
       write_folder(options["save_images"], images.pixels, prompts)
@@ -83,6 +83,6 @@ def _size(pixels) -> str:
 
 
 def _check_count(things: Sequence | np.ndarray, noun: str) -> None:
-  """Refuses sets that have no covariance."""
+  """Checks that a set is large enough for a covariance."""
   if len(things) < FEWEST:
     raise UserError(f"Must have at least {FEWEST} {noun}, we instead got {len(things)}")

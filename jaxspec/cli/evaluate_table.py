@@ -1,4 +1,4 @@
-"""What ``jaxspec evaluate`` prints."""
+"""The report of ``jaxspec evaluate``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.text import Text
 
 from jaxspec.cli.outputs import print_written
 from jaxspec.cli.summary import words_of
-from jaxspec.run.chosen import declarations
+from jaxspec.run.decode_options import declarations
 
 
 def print_standard(console: Console, document: dict[str, Any], out: Path) -> None:
-  """Warnings, a heading, a row per figure, and what was written."""
+  """Warnings, a heading, a row per figure, and the written files."""
   images, reference = document["images"], document["reference"]
   print_head(console, document, f"{images['count']} images against {reference['count']} real ones")
   table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
@@ -28,7 +28,7 @@ def print_standard(console: Console, document: dict[str, Any], out: Path) -> Non
 
 
 def print_head(console: Console, document: dict[str, Any], what: str) -> None:
-  """Warnings, and a heading: where the images come from, what is measured, and how they were drawn."""
+  """Warnings, and a heading: source of the images, kind of figures, and settings."""
   for warning in document["warnings"]:
     click.echo(click.style("Warning:", fg="yellow") + f" {warning}", err=True)
   images = document["images"]

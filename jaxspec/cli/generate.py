@@ -19,21 +19,21 @@ LINKS = ("5g", "4g", "wifi")
 _NEED_TARGET = ("compare", "repeats", "wire", "network", "mesh", "save_acceptance")
 _OF_CLOUD = ("token_file", "ca", "cert", "key", "journal", "insecure", "route", "give_up")
 _GROUPS = (
-  Group("What to draw, how, and into which files", (
-    Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images of each [1]."),
-    Line(("classes", "texts", "max_tokens"), "Classes, texts to continue (both repeat); tokens [64]."),
-    Line(("method", "draft", "seed", "batch"), "How, with which draft, from seed [0], rows at a time [16]."),
-    Line(("compare", "repeats", "wire", "network"), "Plainly too, N times [3]; messages here, on 5g, 4g or wifi."),
-    Line(("out", "heatmap", "json_file", "show", "raw"), "Images [images.png]; maps; figures; show here; no captions."),
-    Line(("save_acceptance", "save_features"), "Accepted drafts of each round; T5 features of the prompts."),
+  Group("Prompts, decoding and output", (
+    Line(("prompt_file", "features", "samples"), "Prompts, one a line; T5 features; images per prompt [1]."),
+    Line(("classes", "texts", "max_tokens"), "Classes; texts to continue (both repeat); tokens [64]."),
+    Line(("method", "draft", "seed", "batch"), "Method; draft network; random seed [0]; batch size [16]."),
+    Line(("compare", "repeats", "wire", "network"), "Time plain too, N runs [3]; count bytes; 5g, 4g or wifi."),
+    Line(("out", "heatmap", "json_file", "show", "raw"), "Images [images.png]; maps; figures; show; no captions."),
+    Line(("save_acceptance", "save_features"), "Accepted drafts per round; T5 features of the prompts."),
   )),
   Group("Networks", (
-    Line(("model", "draft_model", "no_cache"), "Bundle or network; a draft besides; keep no programs."),
-    Line(("tokenizer", "text_encoder"), "What a converted network of images needs besides."),
-    Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; of products; data=2,model=4."),
-    Line(("cloud", "token_file", "ca"), "A server has the target; a secret; whom to trust."),
-    Line(("journal", "give_up"), "Go on after a kill; seconds to try [60]."),
-    Line(("cert", "key", "insecure", "route"), "Our own certificate; without TLS; by a proxy."),
+    Line(("model", "draft_model", "no_cache"), "Bundle or network; extra draft network; no compile cache."),
+    Line(("tokenizer", "text_encoder"), "Image tokenizer and T5 of a converted network."),
+    Line(("dtype", "matmul_precision", "mesh"), "float32 or bfloat16; matmul precision; data=2,model=4."),
+    Line(("cloud", "token_file", "ca"), "Server with the target; its token; trusted CA."),
+    Line(("journal", "give_up"), "Resume after a stop; seconds of retries [60]."),
+    Line(("cert", "key", "insecure", "route"), "Client certificate; without TLS; header for proxies."),
   )),
 )  # fmt: skip
 
@@ -43,51 +43,51 @@ _GROUPS = (
 @click.option("--prompt-file", type=PATH, metavar="FILE", help="Text file with one prompt per line.")
 @click.option("--text", "texts", multiple=True, metavar="TEXT", help="Text to continue; may be repeated.")
 @click.option("--features", type=PATH, metavar="FILE", help="T5 features (.npz, .safetensors), with --model.")
-@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Most tokens of a text.  [default: 64]")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Largest number of tokens of a text.  [default: 64]")
 @click.option("--save-features", type=PATH, metavar="FILE", help="Write the features of the prompts (.npz), for --features.")
 @click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @click.option("--cloud", metavar="URL", help="Server that has the target, grpcs://HOST:PORT; its weights are not loaded.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="The secret of a token, for --cloud.")
 @click.option("--ca", type=PATH, metavar="FILE", help="Certificates to trust (.pem), for --cloud.")
-@click.option("--cert", type=PATH, metavar="FILE", help="Our own certificate (.pem), where --cloud asks for one.")
+@click.option("--cert", type=PATH, metavar="FILE", help="Client certificate (.pem), if --cloud requires one.")
 @click.option("--key", type=PATH, metavar="FILE", help="The private key of --cert (.pem).")
-@click.option("--journal", type=PATH, metavar="FILE", help="Keep every reply of --cloud, and go on there; of one row.")
+@click.option("--journal", type=PATH, metavar="FILE", help="Store every reply of --cloud, and resume from it; for one row.")
 @click.option("--insecure", is_flag=True, help="Without TLS, --cloud on other machines than this one.")
 @click.option("--route", is_flag=True, help="Send the stream's name as a header, for proxies before --cloud.")
 @click.option("--give-up", type=click.FloatRange(0, min_open=True), default=60.0, metavar="S",
-              help="How long to try a call of --cloud.")  # fmt: skip
+              help="Seconds until a call of --cloud fails for good.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, metavar="N", help="Timed runs of --compare.")
 @click.option("--wire", is_flag=True, help="Decode over a cloud in this process too, and count the bytes that cross.")
 @click.option("--network", type=click.Choice(LINKS), metavar="NET", help="--wire, and the time on that network.")
 @click.option("--out", type=PATH, default="images.png", metavar="FILE", help="Image to write (.png).")
 @click.option("--show", is_flag=True, help="Show the images in the terminal too.")
-@click.option("--raw", is_flag=True, help="Images edge to edge at their own size, no captions.")
-@click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of where tokens came from (.png).")
+@click.option("--raw", is_flag=True, help="Images at original size, without margins and captions.")
+@click.option("--heatmap", type=PATH, metavar="FILE", help="Write maps of the origin of tokens (.png).")
 @click.option("--json", "json_file", type=PATH, metavar="FILE", help="Write every figure (.json).")
 @click.option("--save-acceptance", type=PATH, metavar="FILE", help="Write the accepted drafts of each round (.json).")
 @common("classes", *NETWORKS, "method", "draft", "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def generate(**options: Any) -> None:
   """\b
   Draw PROMPTS, classes or texts, and report how they were decoded.
-  jaxspec generate "a red heart" "a green heart" --method gsd --compare --heatmap map.png
+  jaxspec generate "a red heart" --method gsd --compare --heatmap map.png
   """
   from jaxspec.cli import prompts
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
-  asked, chosen = prompts.read(options), Chosen.of(options)
-  if asked is None:
+  request, decoding = prompts.read(options), DecodeOptions.of(options)
+  if request is None:
     raise UserError('Must have prompts, --class, --text or --features, for example: jaxspec generate "a cat"')
-  chosen.check()
-  networks = _check_options(options, asked.kind)
-  files = _check_files(options, of_images=asked.kind != "text")
+  decoding.check()
+  networks = _check_options(options, request.kind)
+  files = _check_files(options, of_images=request.kind != "text")
 
   from jaxspec.render.working import Working
 
   out = report_console(*files.values())
   shows = options["show"] and _can_show(out)
   with Working("Loading") as working, _connected(options) as cloud:
-    runs, files = _work(options, networks, asked, chosen, files, cloud, working)
+    runs, files = _work(options, networks, request, decoding, files, cloud, working)
 
   from jaxspec.cli.summary import print_summary
 
@@ -101,7 +101,7 @@ def generate(**options: Any) -> None:
 
 
 def _check_options(options: dict[str, Any], kind: str):
-  """Finds contradictions before anything is loaded; returns the networks that are named."""
+  """Checks options before loading; returns the selected networks."""
   from jaxspec.cli.networks import sources_of
 
   networks = sources_of(options)
@@ -129,7 +129,7 @@ def _refuse_image_options(options: dict[str, Any]) -> None:
 
 
 def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]:
-  """The files to write, each checked to be writable."""
+  """The files to write, checked to be writable."""
   names = {"images": "out", "heatmap": "heatmap", "features": "save_features"} if of_images else {}
   names |= {"json": "json_file", "acceptance": "save_acceptance"}
   files = {name: options[option] for name, option in names.items() if options[option] is not None}
@@ -141,7 +141,7 @@ def _check_files(options: dict[str, Any], *, of_images: bool) -> dict[str, Path]
 
 
 def _can_show(out) -> bool:
-  """Whether stdout shows images; one line says why not, and the file has them."""
+  """Whether stdout shows images; otherwise one line gives the reason."""
   from jaxspec.cli import show
 
   reason = show.why_not(out)
@@ -151,7 +151,7 @@ def _can_show(out) -> bool:
 
 
 def _connected(options: dict[str, Any]):
-  """A context of the server that the options name, or of None; nothing of it is imported without ``--cloud``."""
+  """A context of the server of ``--cloud``, or of None, without imports for it."""
   if options["cloud"] is None:
     return contextlib.nullcontext()
   from jaxspec.cli import cloud_options
@@ -159,8 +159,8 @@ def _connected(options: dict[str, Any]):
   return cloud_options.connected(options)
 
 
-def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Path], cloud, report):
-  """Loads, compiles, decodes and writes; what was computed is written even if a later step fails."""
+def _work(options: dict[str, Any], networks, request, decoding, files: dict[str, Path], cloud, report):
+  """Loads, compiles, decodes and writes; results are written even if a later step fails."""
   from jaxspec.cli import compilation_cache, image_files, saved
   from jaxspec.cli.job import make_job
   from jaxspec.cli.networks import unread_draft
@@ -175,28 +175,28 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  pipeline = _load(options, networks, asked, chosen)
+  pipeline = _load(options, networks, request, decoding)
   family = pipeline.family
   if family.noun != "image":
     _refuse_image_options(options)
     files = {name: path for name, path in files.items() if name in ("json", "acceptance")}
   elif options["max_tokens"] is not None:
     raise UserError("--max-tokens goes with networks that continue texts: images have all of their tokens")
-  encoded = encode(pipeline, asked)
+  encoded = encode(pipeline, request)
   if "features" in files:
     saved.save_features(files["features"], encoded)
   _check_draft_model(options, pipeline)
   if options["compare"]:
-    _check_compared(pipeline, chosen.method)
-  job = make_job(pipeline, chosen, encoded, seed=options["seed"], max_len=options["max_tokens"])
+    _check_compared(pipeline, decoding.method)
+  job = make_job(pipeline, decoding, encoded, seed=options["seed"], max_len=options["max_tokens"])
   job.warnings.extend(unread_draft(networks, job.method))
   job.warnings.extend([] if options["compare"] else unread("without --compare", "repeats"))
-  if asked.kind == "class" and asked.captions:
-    job.warnings.append(f"Not read by networks that draw classes: {asked.captions[0]!r}, which only names the image")
+  if request.kind == "class" and request.captions:
+    job.warnings.append(f"Not read by networks that draw classes: {request.captions[0]!r}, which only names the image")
   warn(*job.warnings)
   sends = options["wire"] or options["network"] is not None
   if sends:
-    messages.wire_of(job)  # says whether there is one
+    messages.codec_of_job(job)  # an error if there is none
   if "acceptance" in files:
     check_recordable(job.decoder)
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
@@ -225,7 +225,7 @@ def _work(options: dict[str, Any], networks, asked, chosen, files: dict[str, Pat
 
 
 def _check_compared(pipeline, method: str | None) -> None:
-  """Refuses to compare plain decoding with itself."""
+  """Checks that plain decoding is not compared with itself."""
   from jaxspec.methods import Plain
 
   if (method or pipeline.default_method) == Plain.name:
@@ -236,7 +236,7 @@ def _check_compared(pipeline, method: str | None) -> None:
 
 
 def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
-  """The rows that a server's target judged, as the only run."""
+  """Rows verified by a server's target, as the only run."""
   from jaxspec.io import checkpoints
   from jaxspec.serving.edge.journal import Journal
   from jaxspec.serving.edge.retries import Policy
@@ -258,26 +258,26 @@ def _over_cloud(options: dict[str, Any], job, batches, cloud, report):
 
 
 def _warn(job, warning: str) -> None:
-  """One line on stderr, and one of the document."""
+  """A warning on stderr and in the document."""
   job.warnings.append(warning)
   warn(warning)
 
 
-def _load(options: dict[str, Any], networks, asked, chosen):
-  """The networks that are named, else the shipped ones for what is asked."""
+def _load(options: dict[str, Any], networks, request, decoding):
+  """The selected networks, else the shipped ones for the kind of prompts."""
   from jaxspec.cli.networks import load_sources
   from jaxspec.core.precision import of_user
 
   precision = options["matmul_precision"]
   several = options["wire"] or options["network"] is not None or options["cloud"] is not None
   if several and precision is None and of_user() is None:
-    precision = "float32"  # rounded products differ between one program and three, which may change a token
+    precision = "float32"  # bfloat16 products differ between one program and three, which may change a token
   kwargs = dict(dtype=options["dtype"], matmul_precision=precision, mesh=options["mesh"])
-  return load_sources(networks, asked.checkpoint(chosen.method), target_weights=options["cloud"] is None, **kwargs)
+  return load_sources(networks, request.checkpoint(decoding.method), target_weights=options["cloud"] is None, **kwargs)
 
 
 def _check_draft_model(options: dict[str, Any], pipeline) -> None:
-  """Refuses a draft that no method can use, where nobody asked for plain decoding."""
+  """Checks that a method can use the draft, unless plain decoding was requested."""
   if options["draft_model"] is None or options["method"] is not None:
     return
   from jaxspec.methods import SAME_FAMILY, get_method

@@ -1,4 +1,4 @@
-"""The images and maps that ``jaxspec generate`` writes."""
+"""Image files and maps of ``jaxspec generate``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from jaxspec.run.generation import Generation
 from jaxspec.run.json_values import finite
 
 
-def cells_of(
-  runs: list[Generation], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray
-) -> list[image_sheet.Cell]:
-  """A cell for each image: one panel for each method, with its name above where there are several, and the caption.
+def cells_of(runs: list[Generation], panel: Callable[[np.ndarray], Image.Image] = Image.fromarray) -> list[image_sheet.Cell]:
+  """A cell for each image: one panel per method, with its name above if there are several, and the caption.
 
   Args:
-    panel: of an image ``[H, W, 3]`` uint8.
+    panel: function of an image ``[H, W, 3]`` uint8.
   """
   titles = [run.heading for run in runs] if len(runs) > 1 else []
   outputs = zip(*(run.outputs for run in runs))
@@ -29,12 +27,12 @@ def cells_of(
 
 
 def write_images(files: dict[str, Path], runs: list[Generation], *, samples: int, raw: bool) -> None:
-  """Writes ``files["images"]``, and ``files["heatmap"]`` where it is asked for.
+  """Writes ``files["images"]``, and ``files["heatmap"]`` if requested.
 
   Args:
-    runs: finished; one panel each beside the others. The map is that of the first.
-    samples: images per prompt, which stay in one row where they fit.
-    raw: images edge to edge at their own size, without captions.
+    runs: finished runs, one panel each. The map is that of the first.
+    samples: images per prompt, in one row if they fit.
+    raw: images at original size, without margins and captions.
   """
   job, captions = runs[0].job, runs[0].captions
   about = {"source": job.pipeline.name, "settings": finite(job.settings()), "captions": captions}

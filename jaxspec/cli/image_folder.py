@@ -18,11 +18,11 @@ from jaxspec.core.command_line import UserError
 
 PROMPT_FILES = ("prompts.json", "prompts.txt")
 
-DEFAULT_NUM = 128  # images that are drawn
+DEFAULT_NUM = 128  # image files
 
 
 class ImageFolder(NamedTuple):
-  """What a folder holds, in the natural order of the names ("2.png" before "10.png")."""
+  """Images of a folder, in the natural order of the names ("2.png" before "10.png")."""
 
   names: list[str]
   pixels: np.ndarray  # [N, side, side, 3] uint8
@@ -37,14 +37,14 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def read_folder(folder: Path, side: int | None, *, prompt_file: Path | None = None, captioned: bool = True) -> ImageFolder:
-  """Reads every PNG, on white where it is transparent, resized to ``side`` where it has another size.
+  """Reads every PNG, with transparency on white, resized to ``side``.
 
   Args:
-    side: in pixels; None takes that of the first image.
-    prompt_file: see `read_prompts`; else the first of `PROMPT_FILES` in the folder, else there are no prompts.
-    captioned: whether prompts are looked for.
+    side: in pixels; None: the side of the first image.
+    prompt_file: see `read_prompts`; by default the first of `PROMPT_FILES` in the folder, if any.
+    captioned: whether to read prompts.
   Raises:
-    UserError: one line naming the file and what is wrong with it.
+    UserError: in one line, naming the file and the error.
   """
   if not folder.is_dir():
     raise UserError(f"No folder at {folder}")
@@ -84,7 +84,7 @@ def read_prompts(file: Path, names: Sequence[str] | None = None) -> list[str]:
   """Prompts of a file: one per line, a JSON list, or a JSON object from image name to prompt.
 
   Args:
-    names: the images they belong to, in order; None where images are yet to be drawn.
+    names: their images, in order; None if the images do not exist yet.
   Raises:
     UserError: if the file cannot be read, a prompt has no word, or prompts and images do not match.
   """
@@ -130,7 +130,7 @@ def chosen_prompts(file: Path, num: int | None) -> list[str]:
 
 
 def check_new_folder(folder: Path) -> None:
-  """Refuses a folder to write images to that holds something, or cannot be made."""
+  """Checks that a folder for images is empty or can be made."""
   if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
     raise UserError(f"Must have a new or empty folder for images, {folder} is neither")
   if folder.is_symlink() or folder.resolve() == Path.cwd():
@@ -145,7 +145,7 @@ def check_new_folder(folder: Path) -> None:
 
 
 def write_folder(folder: Path, pixels: np.ndarray, prompts: Sequence[str]) -> None:
-  """Writes ``0000.png`` ... and ``prompts.txt``, which `read_folder` reads back; the folder is complete or not there."""
+  """Writes ``0000.png`` ... and ``prompts.txt``, for `read_folder`; the folder is written atomically."""
   work = None
   try:
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name[:32]}.", dir=folder.parent))

@@ -1,4 +1,4 @@
-"""``jaxspec info``: what a checkpoint or a bundle holds; only headers are read, never weights."""
+"""``jaxspec info``: the content of a checkpoint or a bundle, from headers without weights."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rich.tree import Tree
 from safetensors import SafetensorError, safe_open
 
 from jaxspec.cli.networks import sources_of
-from jaxspec.cli.options import PATH, common
-from jaxspec.core.command_line import UserError
+from jaxspec.cli.options import common
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.error_lines import one_line
 from jaxspec.io.shipped import BUNDLES, named, shipped
 from jaxspec.io.stored_files import check_readable
@@ -32,7 +32,7 @@ _NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat1
 
 
 class Leaf(NamedTuple):
-  """One array of a checkpoint, as its header describes it."""
+  """One array of a checkpoint, by its header."""
 
   name: str
   shape: tuple[int, ...]
@@ -52,9 +52,9 @@ class Leaf(NamedTuple):
 @click.option("--full", is_flag=True, help="Nothing shortened; of a bundle also the arrays.")
 @common("model")
 def info(full: bool, **options: Any) -> None:
-  """Show what the checkpoint or bundle in PATH (or a shipped one of that name) holds: networks, sizes, settings, figures.
+  """Show networks, sizes, settings and figures of the checkpoint or bundle in PATH (or of a shipped one of that name).
 
-  Without PATH: list the bundles that come with the package.
+  Without PATH: list the shipped bundles.
   """
   from jaxspec.io.bundle import BUNDLE_FILE, read_bundle
   from jaxspec.io.checkpoints import CONFIG_FILE
@@ -62,7 +62,7 @@ def info(full: bool, **options: Any) -> None:
   if (path := sources_of(options, "path").model) is None:
     return _print_shipped(Console(highlight=False))
   path, problems = named(path), []
-  is_bundle = (path / BUNDLE_FILE).is_file()  # a network whose heads lie in its folder is one, too
+  is_bundle = (path / BUNDLE_FILE).is_file()  # also a network with heads in its folder
   if not is_bundle and ((path / CONFIG_FILE).is_file() or not path.is_dir()):
     tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
   else:
@@ -73,7 +73,7 @@ def info(full: bool, **options: Any) -> None:
 
 
 def _print_shipped(console: Console) -> None:
-  """One line for every bundle that comes with the package."""
+  """One line for every shipped bundle."""
   from jaxspec.io.bundle import read_bundle
   from jaxspec.io.checkpoints import read_config
 
@@ -90,7 +90,7 @@ def _print_shipped(console: Console) -> None:
 
 
 def _bundle_tree(bundle: Bundle, problems: list[str], full: bool) -> Tree:
-  """Settings first, then what belongs to the target, the target, and its drafts."""
+  """Settings first, then the target's parts, the target, and its drafts."""
   version = "" if bundle.version is None else f" of version {bundle.version}"
   tree = Tree(Text.assemble((bundle.name, "bold"), (f"  bundle{version}", "dim")), guide_style="dim")
   defaults = bundle.defaults
@@ -115,7 +115,7 @@ def _bundle_tree(bundle: Bundle, problems: list[str], full: bool) -> Tree:
 
 
 def _part(path: Path, name: str, value: Any, full: bool) -> str:
-  """A part that is no network: a vocabulary, a list of classes, a number."""
+  """A part without a network: a vocabulary, a list of classes, a number."""
   if isinstance(value, str):
     return _vocabulary(path / value)
   if isinstance(value, list | tuple):
@@ -171,7 +171,7 @@ def read_header(file: Path) -> list[Leaf]:
 
 
 def group(leaves: Iterable[Leaf]) -> list[tuple[str, int, Leaf]]:
-  """Arrays of equal shape that differ in a number only become one: ``layers_*.wo.weight``, how many, the first."""
+  """Arrays of equal shape that differ in a number only become one: ``layers_*.wo.weight``, their number, the first."""
   natural = lambda leaf: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", leaf.name)]
   leaves = sorted(leaves, key=natural)
   kind = lambda leaf: (re.sub(r"(?<=[_.])\d+(?=[_.]|$)", "*", leaf.name), leaf.shape, leaf.dtype)
@@ -192,12 +192,22 @@ def _fields(fields: Mapping[str, Any]) -> str:
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-  """Fields of fields with a dot in their names."""
+  """Nested fields, with dotted names."""
   nested = {name: _flat(value) if isinstance(value, dict) else {"": value} for name, value in fields.items()}
   return {f"{name}.{inner}".rstrip("."): value for name, part in nested.items() for inner, value in part.items()}
 
 
+def _rounded(value: Any) -> Any:
+  """The value with floats of six digits."""
+  if isinstance(value, dict):
+    return {name: _rounded(inner) for name, inner in value.items()}
+  if isinstance(value, list):
+    return [_rounded(inner) for inner in value]
+  return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def _shown(value: Any, limit: int | None) -> str:
+  value = value if limit is None else _rounded(value)
   if isinstance(value, dict) and not any(isinstance(v, dict | list) for v in value.values()):
     return _fields(value)
   text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False).replace('"', "")

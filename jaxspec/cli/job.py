@@ -1,4 +1,4 @@
-"""Networks and jobs of a command: with Ctrl-C, and one line about whatever a damaged file can cause."""
+"""Networks and jobs of a command, interruptible, with errors of one line for damaged files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxspec.cli.errors import interruptible, reading
 from jaxspec.families.family import Encoded
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 from jaxspec.run.job import Job
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
@@ -19,11 +19,11 @@ def load(path: str | Path | None, **kwargs: Any) -> Pipeline:
     return interruptible(load_pipeline, path, **kwargs)
 
 
-def make_job(pipeline: Pipeline, chosen: Chosen, prompts: Encoded, *, seed: int, max_len: int | None = None) -> Job:
-  """`Chosen.job`, `interruptible`.
+def make_job(pipeline: Pipeline, decoding: DecodeOptions, prompts: Encoded, *, seed: int, max_len: int | None = None) -> Job:
+  """`DecodeOptions.job`, `interruptible`.
 
   Raises:
-    ValueError: one line about what does not fit.
+    ValueError: in one line, for a mismatch.
   """
   with reading(pipeline.name):
-    return interruptible(chosen.job, pipeline, prompts, seed=seed, max_len=max_len)
+    return interruptible(decoding.job, pipeline, prompts, seed=seed, max_len=max_len)

@@ -1,8 +1,9 @@
-"""A click group that imports a command only when it is used, so that ``--help`` is fast."""
+"""A click group that imports commands on demand, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -10,9 +11,12 @@ from jaxspec.cli.errors import imported
 from jaxspec.core.command_line import Group, UserError
 from jaxspec.core.options import suggestion
 
+if TYPE_CHECKING:
+  from jaxspec.io.converters import Converter
+
 
 class LazyCommand(NamedTuple):
-  """Where a command lives, and its line in the overview."""
+  """Location of a command, and its line in the overview."""
 
   target: str  # "module:attribute"
   summary: str
@@ -21,7 +25,7 @@ class LazyCommand(NamedTuple):
 class LazyGroup(Group):
   """Group over a table of `LazyCommand`."""
 
-  def __init__(self, *args, lazy_commands: dict[str, LazyCommand], **kwargs):
+  def __init__(self, *args, lazy_commands: Mapping[str, LazyCommand | Converter], **kwargs):
     super().__init__(*args, **kwargs)
     self._lazy_commands = lazy_commands
 

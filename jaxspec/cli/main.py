@@ -10,18 +10,16 @@ COMMANDS = {
   "generate": LazyCommand("jaxspec.cli.generate:generate", "Make images or continue texts, and measure the decoding."),
   "methods": LazyCommand("jaxspec.cli.methods:methods", "List the decoding methods, or explain one with its options."),
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
-  "audit": LazyCommand("jaxspec.cli.audit:audit", "Compute what a method costs in fidelity, and what it buys."),
-  "bench": LazyCommand("jaxspec.cli.bench:bench", "Measure decoding methods against each other."),
-  "bench-model": LazyCommand("jaxspec.cli.bench_model:bench_model", "Measure what a method gains on a published size."),
-  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Read images of scenes, or compare others with real ones."),
+  "audit": LazyCommand("jaxspec.cli.audit:audit", "Measure the error of a method and the speed that it buys."),
+  "bench": LazyCommand("jaxspec.cli.bench:bench", "Time plain against speculative decoding."),
+  "bench-model": LazyCommand("jaxspec.cli.bench_model:bench_model", "Time a method on random weights of a published size."),
+  "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Score images of scenes, or compute FID, IS and CLIP score."),
   "studio": LazyCommand("jaxspec.cli.studio:studio", "Show decoding on a local web page, methods side by side."),
-  "plan": LazyCommand("jaxspec.cli.plan:plan", "Say without the hardware what fits it, and how fast it could be."),
-  "serve": LazyCommand("jaxspec.cli.serve:serve", "Verify for edges over a network."),
-  "calibrate": LazyCommand(
-    "jaxspec.cli.calibrate:calibrate", "Find the thresholds of method ciar for rates of cloud calls."
-  ),
-  "convert": LazyCommand("jaxspec.cli.convert:convert", "Turn released weights into checkpoints."),
-  "bundle": LazyCommand("jaxspec.cli.bundle:bundle", "Tie networks that belong together into a bundle."),
+  "plan": LazyCommand("jaxspec.cli.plan:plan", "Estimate the memory and speed of a decode on a device."),
+  "serve": LazyCommand("jaxspec.cli.serve:serve", "Serve the target to edge devices over gRPC."),
+  "calibrate": LazyCommand("jaxspec.cli.calibrate:calibrate", "Find thresholds of method ciar for rates of cloud calls."),
+  "convert": LazyCommand("jaxspec.cli.convert:convert", "Convert released weights into checkpoints."),
+  "bundle": LazyCommand("jaxspec.cli.bundle:bundle", "Write a bundle: networks and their default settings."),
   "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
 }
 

@@ -1,4 +1,4 @@
-"""``jaxspec methods``: the decoding methods and their options, as they are declared."""
+"""``jaxspec methods``: the decoding methods and their declared options."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rich.text import Text
 def methods(name: str | None, as_json: bool) -> None:
   """List the decoding methods, or explain the method NAME with all of its options."""
   from jaxspec.methods import METHODS, get_method
-  from jaxspec.run.described import describe, describe_options
   from jaxspec.run.json_values import finite
+  from jaxspec.run.method_schema import method_schema, option_schemas
   from jaxspec.sampling import SAMPLING_TYPES
 
   if name is not None:
-    found = describe(get_method(name))
+    found = method_schema(get_method(name))
   else:
-    sampling = {kind: describe_options(cls) for kind, cls in SAMPLING_TYPES.items()}
-    found = {"methods": {name: describe(cls) for name, cls in METHODS.items()}, "sampling": sampling}
+    sampling = {kind: option_schemas(cls) for kind, cls in SAMPLING_TYPES.items()}
+    found = {"methods": {name: method_schema(cls) for name, cls in METHODS.items()}, "sampling": sampling}
   if as_json:
     click.echo(json.dumps(finite(found), indent=2, ensure_ascii=False))
     return
@@ -39,25 +39,36 @@ def methods(name: str | None, as_json: bool) -> None:
 
 def _print_all(console: Console, found: list[dict[str, Any]]) -> None:
   table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-  for title in ("method", "what it is", "output", "drafts from", "tokens"):
-    table.add_column(title, no_wrap=title != "what it is", overflow="fold")
-  words = {True: "exact", False: "not exact", "option": "with --exact"}
-  for method in found:
-    output = Text(words[method["exact"]], style="green" if method["exact"] is True else "")
+  for title in ("method", "description", "exact", "drafts from"):
+    table.add_column(title, no_wrap=title != "description", overflow="fold")
+  words = {True: "yes", False: "no", "option": "option"}
+  sections = list(dict.fromkeys(map(_tokens, found)))
+  shown = set()
+  for method in sorted(found, key=lambda method: sections.index(_tokens(method))):
+    if (tokens := _tokens(method)) not in shown:
+      table.add_row(Text("\n" * bool(shown) + f"{tokens}:", style="dim"))
+      shown.add(tokens)
+    exact = Text(words[method["exact"]], style="green" if method["exact"] is True else "")
     drafts = method["drafts_by"].removeprefix("a network of the family ").removeprefix("a ").removeprefix("the ")
-    drafts = drafts.partition(" or ")[0]  # all of them stand in the words about one method
-    tokens = "all" if len(method["tokens"]) > 1 else method["tokens"][0]
-    row = (method["title"], output, drafts.removesuffix(" itself"), tokens)
-    table.add_row(Text(method["name"], style="bold"), *row)
+    drafts = drafts.partition(" or ")[0].removesuffix(" itself")  # `jaxspec methods NAME` lists all of them
+    table.add_row(Text(method["name"], style="bold"), method["title"], exact, drafts)
   console.print(table)
   console.print()
-  console.print("jaxspec methods NAME explains one of them with its options.", style="dim", soft_wrap=True)
+  console.print("jaxspec methods NAME explains a method and its options.", style="dim", soft_wrap=True)
+
+
+def _tokens(method: dict[str, Any]) -> str:
+  """The kinds of tokens that a method draws."""
+  from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE, KINDS
+
+  nouns = [f"{kind} tokens" if kind in (DISCRETE, CONTINUOUS) else kind for kind in method["tokens"]]
+  return "any tokens" if len(nouns) == len(KINDS) else " or ".join(nouns)
 
 
 def _print_method(console: Console, method: dict[str, Any]) -> None:
   words = {True: "exact", False: "not exact", "option": "exact with --exact"}[method["exact"]]
   console.print(Text.assemble((method["name"], "bold"), f"  {method['title']}"))
-  console.print(f"{words}; drafts from {method['drafts_by']}; tokens are {' or '.join(method['tokens'])}", style="dim")
+  console.print(f"{words}; drafts from {method['drafts_by']}; draws {_tokens(method)}", style="dim")
   if method["source"]:
     console.print(Text(method["source"], style="dim"))
   for paragraph in _paragraphs(method["about"]):
@@ -65,7 +76,7 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
     console.print(Text(paragraph))
   if not method["options"]:
     return
-  from jaxspec.run.described import range_words
+  from jaxspec.run.method_schema import range_text
 
   console.print()
   table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -73,14 +84,14 @@ def _print_method(console: Console, method: dict[str, Any]) -> None:
     table.add_column(title, no_wrap=title != "meaning and values")
   for option in method["options"].values():
     typed = option["flag"].replace("--", "--[no-]", 1) if option["type"] == "bool" else option["flag"]
-    values = range_words(option)
+    values = range_text(option)
     meaning = Text.assemble(option["help"], (f"  {values}", "dim") if values else "")
     table.add_row(Text(typed, style="cyan"), value_word(option["default"]), meaning)
   console.print(table)
 
 
 def _paragraphs(text: str) -> list[str]:
-  """A docstring for people: without its line breaks and its marks; points of a list stay apart."""
+  """A docstring as paragraphs, without line breaks and marks; list items stay separate."""
   text = re.sub(r"``(.+?)``|`(.+?)`", lambda match: match[1] or match[2], text)
   parts = [part for block in text.split("\n\n") for part in re.split(r"\n(?=\* )", block)]
   return [" ".join(part.split()) for part in parts]

@@ -1,4 +1,4 @@
-"""The networks that a command is told to use: one set of options in all commands, read and loaded in one way."""
+"""The networks of a command: common options, and one way to load them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def sources_of(options: dict[str, Any], argument: str | None = None) -> Sources:
-  """What the options of a command name (`jaxspec.cli.options.NETWORKS`).
+  """Sources of networks from a command's options (`jaxspec.cli.options.NETWORKS`).
 
   Args:
-    argument: the parameter of a command that takes its networks as an argument, too.
+    argument: the parameter of a command that also takes its networks as an argument.
   Raises:
     UserError: for options that contradict each other.
   """
@@ -36,7 +36,7 @@ def sources_of(options: dict[str, Any], argument: str | None = None) -> Sources:
 
 
 def needed(sources: Sources, argument: str) -> Path:
-  """The model; a `UserError` where a command that cannot do without got none."""
+  """The model; a `UserError` if it is missing."""
   if sources.model is None:
     raise UserError(f"Must have {argument} or --model, by folder or shipped name")
   return sources.model
@@ -46,7 +46,7 @@ def load_sources(sources: Sources, default: str | None = None, **kwargs: Any) ->
   """The pipeline of networks.
 
   Args:
-    default: the shipped bundle where no model is named; None is the default bundle.
+    default: the shipped bundle without a model; None is the default bundle.
     kwargs: as for `jaxspec.load_pipeline`.
   Raises:
     UserError: in one line.
@@ -54,7 +54,7 @@ def load_sources(sources: Sources, default: str | None = None, **kwargs: Any) ->
   from jaxspec.cli.job import load
 
   path = sources.model
-  if path is None and default is not None:  # the user did not type that name, so it is none of a folder here
+  if path is None and default is not None:  # this name is not from the user, so it is not a folder
     path = shipped.shipped(default)
     if not path.is_dir():
       raise UserError(f"Must have --model DIR: no networks {default} come with this copy")
@@ -67,6 +67,6 @@ def load_sources(sources: Sources, default: str | None = None, **kwargs: Any) ->
 
 
 def unread_draft(sources: Sources, method: Method) -> list[str]:
-  """A warning about a draft that a method does not draft with."""
+  """A warning about a draft that a method does not use."""
   is_unread = sources.draft_model is not None and method.draft_family is None
   return [f"Not read by --method {method.name}: --draft-model"] if is_unread else []

@@ -1,7 +1,7 @@
-"""Commands that take the options of all methods, and how their help stays on one screen.
+"""Commands with the options of all methods, with a help of one screen.
 
-Options of a command itself are shown in groups. Of the options that are declared elsewhere (`jaxspec.cli.declared`) the
-sampling settings have a line each; of every method one line names its options, and ``jaxspec methods NAME`` explains them.
+A command's own options are shown in groups. Declared options (`jaxspec.cli.declared`) have one line per sampling setting,
+and one line per method with the names of its options; ``jaxspec methods NAME`` explains them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _COLUMN = 45  # widest first column
 
 
 class Line(NamedTuple):
-  """One line of the help: options of a command that belong together."""
+  """One line of the help, for related options."""
 
   names: tuple[str, ...]
   help: str | None = None  # None: that of the only option
@@ -30,10 +30,10 @@ class Group(NamedTuple):
 
 
 class MethodCommand(click.Command):
-  """A command with the options of all methods and of the sampling settings besides its own.
+  """A command with its own options, those of all methods, and the sampling settings.
 
   Args:
-    groups: how its own options are shown; those that are in no group are listed one by one.
+    groups: groups of its own options; others are listed one by one.
   """
 
   def __init__(self, *args: Any, groups: Sequence[Group] = (), **kwargs: Any):
@@ -48,7 +48,7 @@ class MethodCommand(click.Command):
     return [*own, *declared.click_options()]
 
   def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-    about_itself = self.get_help_option(ctx) if self._groups else None  # left out: who reads its line has found it
+    about_itself = self.get_help_option(ctx) if self._groups else None  # omitted: this is the help itself
     own = [param for param in super().get_params(ctx) if isinstance(param, click.Option) and param is not about_itself]
     options = {param.name: param for param in own}
     grouped = {name for group in self._groups for line in group.lines for name in line.names}
@@ -73,20 +73,20 @@ def _record(ctx: click.Context, options: dict[str, click.Option], line: Line) ->
   shown = [options[name] for name in line.names]
   if len(shown) == 1 and line.help is None:
     record = shown[0].get_help_record(ctx)
-    assert record is not None  # no line of a group is hidden
+    assert record is not None  # lines of a group are never hidden
     return record
   metavars = [option.metavar or "" for option in shown]
   typed = []
   for index, (option, metavar) in enumerate(zip(shown, metavars)):
-    again = index + 1 < len(shown) and metavars[index + 1] == metavar  # written once, after the last of them
+    again = index + 1 < len(shown) and metavars[index + 1] == metavar  # once, after the last of them
     typed.append(option.opts[0] if again or not metavar else f"{option.opts[0]} {metavar}")
   return ", ".join(typed), line.help or ""
 
 
 def _sampling() -> list[tuple[str, str]]:
-  """One line for every sampling setting; the kinds of tokens in brackets where not all have it."""
+  """One line per sampling setting, with its kinds of tokens in brackets if not all have it."""
   from jaxspec.core.options import options_of
-  from jaxspec.run.chosen import flag
+  from jaxspec.run.decode_options import flag
   from jaxspec.sampling import SAMPLING_TYPES
 
   kinds = {kind: options_of(cls) for kind, cls in SAMPLING_TYPES.items()}
@@ -100,10 +100,10 @@ def _sampling() -> list[tuple[str, str]]:
 
 
 def _methods(width: int) -> list[tuple[str, str]]:
-  """One line for every method; options that do not fit are left out."""
+  """One line per method; options beyond the width are omitted."""
   from jaxspec.core.options import options_of
   from jaxspec.methods import METHODS
-  from jaxspec.run.chosen import flag
+  from jaxspec.run.decode_options import flag
 
   left = width - _INDENT - max(map(len, METHODS)) - 2
   lines = []

@@ -1,4 +1,4 @@
-"""Options that several commands share: one definition, one meaning."""
+"""Common options of several commands."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.options import MAX_SEED
 
 DTYPES = ("float32", "bfloat16")
-# What names the networks of a command; `jaxspec.cli.networks.load_sources` reads them.
+# Options of networks, for `jaxspec.cli.networks.load_sources`.
 NETWORKS = ("model", "tokenizer", "text_encoder", "draft_model")
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[Path, ...]) -> Path | None:
-  """The value of an option that has two names, of which one may be given once."""
+  """The value of an option with two names, given at most once."""
   if len(values) > 1:
     raise UserError(f"Must have one {' or '.join(param.opts)}, we instead got {' and '.join(map(str, values))}")
   return values[0] if values else None
@@ -50,14 +50,14 @@ _COMMON = {
   ),
   "matmul_precision": click.option(
     "--matmul-precision", type=click.Choice(DTYPES), metavar="NAME",
-    help="Rounding of what products read; sums stay in float32.  [default: what this machine is fast at]",
+    help="Rounding of inputs of products; sums stay in float32.  [default: the fastest on this machine]",
   ),
   "no_cache": click.option("--no-cache", is_flag=True, help="Do not keep compiled programs for the next time."),
 }  # fmt: skip
 
 
 def common(*names: str) -> Callable[[Callable], Callable]:
-  """Gives a command the shared options of these names."""
+  """Adds the common options of these names to a command."""
 
   def add(function: Callable) -> Callable:
     for name in reversed(names):
@@ -73,11 +73,11 @@ def was_given(name: str) -> bool:
 
 
 def unread(why: str, *names: str) -> list[str]:
-  """A warning about those options of the running command that were given and that nobody reads, or none.
+  """A warning about given but unread options of the running command, or none.
 
   Args:
     why: the end of "Not read ...".
-    names: of parameters.
+    names: names of parameters.
   """
   options = {param.name: param.opts[0] for param in click.get_current_context().command.params}
   given = [options[name] for name in names if was_given(name)]

@@ -1,4 +1,4 @@
-"""Files that commands write (`jaxspec.io.whole_files`): checked before the long work, named after it."""
+"""Output files of commands (`jaxspec.io.whole_files`): checked before the work, printed after it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _TEXTS = (".json", ".md")
 
 
 def check_writable(path: Path, *, suffix: str) -> None:
-  """Finds out before the long work whether a file can be written.
+  """Checks before the work that a file can be written.
 
-  Texts (JSON, Markdown) may also go to ``-``, which is stdout, to a pipe, or to a device. Nothing is opened here then: a
-  pipe waits for its reader.
+  Texts (JSON, Markdown) may also go to ``-``, which is stdout, to a pipe, or to a device. These are not opened here, because
+  a pipe waits for its reader.
 
   Raises:
-    UserError: if the name is wrong, the folder is missing, or writing there fails.
+    UserError: if the name is invalid, the folder is missing, or writing fails.
   """
   if suffix in _TEXTS and is_stdout(path):
     if sys.stdout is None:
@@ -49,14 +49,14 @@ def check_writable(path: Path, *, suffix: str) -> None:
 
 
 def report_console(*files: Path | None) -> Any:
-  """Where a command reports to people: stdout, or stderr where a file of it is stdout."""
+  """The console of a report: stdout, or stderr if an output file is stdout."""
   from rich.console import Console
 
   return Console(highlight=False, stderr=any(map(is_stdout, files)))
 
 
 def print_written(console: Any, *paths: Path) -> None:
-  """The last lines of a report: what was written, if it is not stdout."""
+  """The last lines of a report: written files other than stdout."""
   from rich.text import Text
 
   for path in paths:

@@ -1,4 +1,4 @@
-"""``jaxspec plan``: whether a decode fits a device and how fast it could be there, without the device."""
+"""``jaxspec plan``: memory and a bound of the speed of a decode on a device, without the device."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _GROUPS = (
 @click.option("--list", "show_list", is_flag=True, help="List models and devices.")
 @common("method")
 def plan(**options: Any) -> None:
-  """Say without the hardware whether a decode fits, what would, and how fast it could be at most.
+  """Estimate whether a decode fits a device and its highest speed, without the device.
 
   \b
-  jaxspec plan --model anole-7b --batch 16 --method gsd --mesh data=1,model=8 --device v5e:2x4
-  jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 8 --batch 32
+  jaxspec plan --model anole-7b --method gsd --mesh data=1,model=8 --device v5e:2x4
+  jaxspec plan --model llamagen-xl-t2i --device h100 --batch 1 --batch 32
   """
   import jax
   from rich.console import Console
 
-  jax.config.update("jax_platforms", "cpu")  # nothing is computed: an accelerator of this machine is left alone
+  jax.config.update("jax_platforms", "cpu")  # no computation, so an accelerator of this machine is not used
 
   from jaxspec.cli import plan_table
-  from jaxspec.run.chosen import Chosen
+  from jaxspec.run.decode_options import DecodeOptions
 
   console = Console(highlight=False)
   if options["show_list"]:
@@ -62,9 +62,9 @@ def plan(**options: Any) -> None:
       raise UserError(f"Must have --{name}; jaxspec plan --list shows models and devices")
   if options["compiles"] and (len(options["model"]), len(options["device"]), len(options["batches"]) or 1) != (1, 1, 1):
     raise UserError("Must have one model, one device and one batch with --compile")
-  chosen = Chosen.of(options)
-  chosen.check()
-  plans, warnings = interruptible(_plans, options, chosen)
+  decoding = DecodeOptions.of(options)
+  decoding.check()
+  plans, warnings = interruptible(_plans, options, decoding)
   warn(*warnings, *(unread("with --json", "markdown") if options["as_json"] else []))
   if not options["as_json"]:
     if options["markdown"]:
@@ -74,7 +74,7 @@ def plan(**options: Any) -> None:
     else:
       plan_table.print_plan(console, plans[0])
   compiled = None
-  if options["compiles"]:  # after the plan, which stands where the compiler fails
+  if options["compiles"]:  # after the plan, so that it is printed if the compiler fails
     from jaxspec.planning.compiled import compile_plan
     from jaxspec.render.working import Working
 
@@ -89,11 +89,11 @@ def plan(**options: Any) -> None:
     click.echo(json.dumps(found if len(found) > 1 else found[0], indent=2))
 
 
-def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
-  """A plan for every model on every device, and warnings about options that nobody reads.
+def _plans(options: dict[str, Any], decoding: Any) -> tuple[list[Any], list[str]]:
+  """A plan for every model on every device, and warnings about unread options.
 
   Raises:
-    ValueError: for what does not fit together.
+    ValueError: for options that do not fit together.
   """
   from jaxspec.core import mesh
   from jaxspec.methods import Plain, get_method
@@ -102,8 +102,8 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
   batches = options["batches"] or (1,)
   if len(batches) > MOST_BATCHES:
     raise UserError(f"Must have at most {MOST_BATCHES} batches, we instead got {len(batches)}")
-  cls = Plain if chosen.method is None else get_method(chosen.method)
-  fields = chosen.for_method(cls)
+  cls = Plain if decoding.method is None else get_method(decoding.method)
+  fields = decoding.for_method(cls)
   draft = find_model(fields.pop("draft")) if fields.get("draft") is not None else None
   sizes = None if options["mesh"] is None else mesh.parse(options["mesh"])
   devices = [parse_device(text) for text in options["device"]]
@@ -115,8 +115,8 @@ def _plans(options: dict[str, Any], chosen: Any) -> tuple[list[Any], list[str]]:
     warnings.append(f"Not read by --method {cls.name}: --acceptance")
   for model in models:
     sampling = sampling_of(model)
-    sampling = sampling_of(model, **chosen.for_sampling(type(sampling)))
-    warnings += [text for text in chosen.unread(cls, type(sampling)) if text not in warnings]
+    sampling = sampling_of(model, **decoding.for_sampling(type(sampling)))
+    warnings += [text for text in decoding.unread(cls, type(sampling)) if text not in warnings]
     for device in devices:
       plans.append(
         make_plan(

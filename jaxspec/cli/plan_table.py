@@ -1,4 +1,4 @@
-"""What ``jaxspec plan`` prints: a plan by batch size, or a row for each of several plans."""
+"""The report of ``jaxspec plan``: a plan by batch size, or a row for each of several plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOTE = (
 
 
 def print_plan(console: Console, plan: Plan) -> None:
-  """One plan: what it is of, and a column for every batch size."""
+  """One plan: a heading, and a column for every batch size."""
   console.width = WIDTH
   for head, text in _headings(plan):
     console.print(Text.assemble((f"{head:<8}", "bold"), text), soft_wrap=False)
@@ -40,7 +40,7 @@ def _largest(plan: Plan) -> str:
   if not plan.largest:
     return "No batch fits."
   rounds = (plan.memory.most_rows(ROUNDS) or 0) * plan.mesh.data
-  pixels = f"; its pixels are made at once. The rounds alone would take {rounds:,}" if rounds > plan.largest else ""
+  pixels = f", limited by the making of pixels; the rounds alone fit {rounds:,}" if rounds > plan.largest else ""
   return f"The largest batch that fits is {plan.largest:,}{pixels}."
 
 
@@ -48,9 +48,10 @@ def _headings(plan: Plan) -> list[tuple[str, str]]:
   model, device, mesh = plan.model, plan.device, plan.mesh
   guided = ", guided" if plan.halves > 1 else ""
   size = _count(plan.parameters)
-  memory = f"{device.device.memory / _GB:.0f} GB, of which {plan.memory.usable / _GB:.1f} GB ({USABLE:.0%}) are planned with"
+  memory = f"{device.device.memory / _GB:.0f} GB, {plan.memory.usable / _GB:.1f} GB ({USABLE:.0%}) usable"
+  row = f"{model.num_tokens:,} tokens, prompt of {model.prefix}{guided}"
   found = [
-    ("model", f"{model.name}, {size} parameters in {plan.dtype}; {model.num_tokens:,} tokens after {model.prefix}{guided}"),
+    ("model", f"{model.name}, {size} parameters in {plan.dtype}; {row}"),
     ("device", f"{device.count} x {device.kind} with {memory}; mesh {mesh}"),
     ("method", f"{plan.method.name}, {_window(plan)}{_accepted(plan.acceptance)}"),
   ]
@@ -76,10 +77,10 @@ def _table(plan: Plan) -> Table:
   for need in plan.memory.needs:
     sizes = [_gb(need.bytes(batch.rows)) for batch in plan.batches]
     table.add_row(Text(need.name, style="dim" if need.phase == PIXELS else ""), *sizes)
-  row("most at once", lambda batch: Text(_gb(batch.bytes), style="bold"), "bold")
+  row("peak", lambda batch: Text(_gb(batch.bytes), style="bold"), "bold")
   row("fits", _verdict, "bold")
   table.add_row()
-  row("pass of the target, tokens of a row", lambda batch: str(batch.speed.target.inputs))
+  row("target pass, tokens per row", lambda batch: str(batch.speed.target.inputs))
   row("  GB read on each device", lambda batch: _gb(batch.speed.target.read))
   row("  10^12 operations on each device", lambda batch: _three(batch.speed.target.operations / 1e12))
   if plan.mesh.model > 1:
@@ -87,13 +88,13 @@ def _table(plan: Plan) -> Table:
   row("  ms", lambda batch: _three(1e3 * batch.speed.target.seconds))
   row("  bound by", lambda batch: batch.speed.target.bound)
   if plan.draft is not None:
-    row("passes of the draft network, a round", lambda batch: _three(batch.speed.draft_calls))
-    row("  ms of one", lambda batch: _three(1e3 * batch.speed.draft.seconds))
-  row("tokens a round, of a row", lambda batch: f"{batch.speed.tokens:.2f}")
-  row("ms a round", lambda batch: _three(1e3 * batch.speed.round_s))
+    row("draft passes per round", lambda batch: _three(batch.speed.draft_calls))
+    row("  ms per pass", lambda batch: _three(1e3 * batch.speed.draft.seconds))
+  row("tokens per round and row", lambda batch: f"{batch.speed.tokens:.2f}")
+  row("ms per round", lambda batch: _three(1e3 * batch.speed.round_s))
   row("tokens per second, at most", lambda batch: Text(f"{batch.speed.tokens_per_s:,.0f}", style="bold"), "bold")
-  row("seconds for the batch", lambda batch: _three(batch.speed.row_s))
-  row("over plain decoding", lambda batch: f"{batch.speed.over_plain:.2f}")
+  row("seconds per batch", lambda batch: _three(batch.speed.row_s))
+  row("speed-up over plain decoding", lambda batch: f"{batch.speed.over_plain:.2f}")
   return table
 
 
@@ -102,7 +103,7 @@ def _verdict(batch: Batch) -> Text:
 
 
 def print_compiled(console: Console, compiled: Compiled) -> None:
-  """What the compiler says, a line each."""
+  """The compiler's figures, one per line."""
   counted = lambda counts: ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
   fits = Text("fits", style="green") if compiled.fits else Text("does not fit", style="bold red")
   sizes = ", ".join(f"{_gb(getattr(compiled, name))} {name}" for name in ("arguments", "temporary", "results", "code"))
@@ -159,7 +160,7 @@ def markdown(plans: Sequence[Plan]) -> str:
 
 
 def listed() -> dict[str, Any]:
-  """Models and devices by name, as JSON can hold them."""
+  """Models and devices by name, as JSON values."""
   fields = ("family", "num_tokens", "prefix", "guidance", "side")
   models = {name: {field: getattr(model, field) for field in fields} for name, model in MODELS.items()}
   return {"models": models, "devices": {name: device._asdict() for name, device in DEVICES.items()}}
@@ -169,7 +170,7 @@ def print_list(console: Console) -> None:
   """Models, then devices."""
   console.width = WIDTH
   table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-  for index, title in enumerate(("model", "family", "tokens", "after", "pixels", "guidance")):
+  for index, title in enumerate(("model", "family", "tokens", "prompt", "pixels", "guidance")):
     table.add_column(title, justify="right" if index > 1 else "left", no_wrap=True)
   for name, model in MODELS.items():
     pixels = "" if model.side is None else str(model.side)

@@ -1,4 +1,4 @@
-"""Files that ``jaxspec generate`` writes for other commands to read."""
+"""Files of ``jaxspec generate`` for other commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def save_features(path: Path, encoded: Encoded) -> None:
   """Features of prompts, for ``--features``.
 
   Raises:
-    UserError: for networks that read prompts otherwise.
+    UserError: for networks without a text encoder.
   """
   if not isinstance(encoded.condition, Caption):
     raise UserError("--save-features goes with networks that read prompts through a text encoder")

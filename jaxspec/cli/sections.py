@@ -1,4 +1,4 @@
-"""Figures that only some decodes have: their lines in the summary, and the map that is drawn of them.
+"""Figures of some methods: their lines in the summary, and their map.
 
 They are found by the name of their object among the figures (`jaxspec.run.figures`), so most methods need no entry here.
 """
@@ -18,7 +18,7 @@ Lines = list[tuple[str, str]]  # labels, and cells of one method
 
 
 def _compression(found: dict[str, Any], run: Generation) -> Lines:
-  """What was sent under a bit budget; a figure that is not there has no line."""
+  """Traffic under a bit budget; missing figures have no line."""
   lines = (
     ("drafts per round", "drafts_per_round", "{:.2f}"),
     ("rounds without a draft", "empty_rounds", "{:,}"),
@@ -66,7 +66,7 @@ def _messages(found: dict[str, Any], run: Generation) -> Lines:
 
 
 class Section(NamedTuple):
-  """How a group of figures is shown: its lines, and the map of ``--heatmap``."""
+  """Display of a group of figures: its lines, and the map of ``--heatmap``."""
 
   lines: Callable[[dict[str, Any], Generation], Lines]
   draw_map: Callable[..., Any] = draw_heatmap
@@ -81,10 +81,10 @@ _SECTIONS = {
 
 
 def lines_of(found: dict[str, Any], run: Generation) -> Lines:
-  """Labels and cells of the groups that are among the figures of a run."""
+  """Labels and cells of the groups in a run's figures."""
   return [line for name, section in _SECTIONS.items() if name in found for line in section.lines(found[name], run)]
 
 
 def draw_map_of(run: Generation) -> Callable[..., Any]:
-  """What draws the map of a run."""
+  """The function that draws the map of a run."""
   return _SECTIONS.get(report_name(run) or "", Section(_replaced)).draw_map

@@ -8,8 +8,8 @@ import click
 
 from jaxspec.cli.cloud_options import read_file
 from jaxspec.cli.errors import imported, interruptible
-from jaxspec.cli.options import PATH, common, unread, warn
-from jaxspec.core.command_line import UserError
+from jaxspec.cli.options import common, unread, warn
+from jaxspec.core.command_line import PATH, UserError
 from jaxspec.serving.wire.address import Address, parse_address
 
 _COUNT = click.IntRange(1, (1 << 31) - 1)
@@ -26,34 +26,35 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--tls-client-ca", type=PATH, metavar="FILE", help="Edges must have a certificate of this authority (.pem).")
 @click.option("--insecure", is_flag=True, help="Without TLS, listen to other machines than this one.")
 @click.option("--token-file", type=PATH, metavar="FILE", help="Tokens that may open streams (.jsonl); reloaded on SIGHUP.")
-@click.option("--auth-every-call", is_flag=True, help="Require the token in every call, not only in openings.")
+@click.option("--auth-every-call", is_flag=True, help="Require the token in every call, not only in handshakes.")
 @click.option("--new-token", metavar="NAME", help="Add a token to --token-file, print its secret once, and end.")
 @click.option("--quota", metavar="NAME=VALUE,...", help="Of the new token: streams=N, calls_per_s=X, fed_per_s=X (tokens).")
 @click.option("--profile", "profiles", multiple=True, metavar="METHOD[:NAME=VALUE,...]",
               help="A method that edges may use, with its options; may be repeated.  [default: sqs and ar]")  # fmt: skip
-@click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Streams with a cache.")
-@click.option("--max-rows", type=_COUNT, default=32, show_default=True, metavar="M", help="Rows of a step.")
+@click.option("--max-streams", type=_COUNT, default=256, show_default=True, metavar="N", help="Most streams with a cache.")
+@click.option("--max-rows", type=_COUNT, default=32, show_default=True, metavar="M", help="Most rows of a step.")
 @click.option("--max-len", type=_COUNT, metavar="N", help="Most tokens of a row.  [default: what the network is made for]")
-@click.option("--max-prompt", type=_COUNT, metavar="N", help="Most tokens of the beginning of a text.")
-@click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Inputs of a pass.")
+@click.option("--max-prompt", type=_COUNT, metavar="N", help="Most tokens of a prompt.")
+@click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Tokens of a row in a forward pass.")
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
               help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
 @click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
-              help="Most milliseconds that a call waits for others to share its step.")  # fmt: skip
+              help="Largest wait of a call for others to share its step, in milliseconds.")  # fmt: skip
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T",
-              help="Seconds without a call until a stream loses its cache.")  # fmt: skip
-@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T", help="Until it is closed.")
+              help="Seconds without a call until the cache of a stream is evicted.")  # fmt: skip
+@click.option("--forget-s", type=_SECONDS, default=600.0, show_default=True, metavar="T",
+              help="Seconds without a call until a stream is closed.")  # fmt: skip
 @click.option("--max-decode-ms", type=_SECONDS, default=100.0, show_default=True, metavar="T",
               help="Refuse a profile whose longest frame takes longer to read.")  # fmt: skip
 @click.option("--metrics", metavar="HOST:PORT", help="Address of the metrics (HTTP, Prometheus).")
 @click.option("--mesh", metavar="NAME", help="Devices that share the work, such as data=2,model=4.")
 @common("model", "tokenizer", "text_encoder", "dtype", "matmul_precision", "no_cache")
 def serve(**options: Any) -> int:
-  """Verify for edges with the target of CHECKPOINT, networks by folder or shipped name, until SIGTERM.
+  """Serve the target of CHECKPOINT, a folder or a shipped name, to edge devices until SIGTERM.
 
   \b
   jaxspec serve wordnet --profile sqs:coding=lazy,max_drafts=7 --profile ar
-  jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8,calls_per_s=50
+  jaxspec serve --new-token alice --token-file tokens.jsonl --quota streams=8
   """
   try:
     Listen = imported("jaxspec.serving.server.server").Listen
@@ -86,7 +87,7 @@ def _new_token(options: dict[str, Any]) -> int:
 
 
 def _quota(text: str | None):
-  """The limits of a token, ``streams=8,calls_per_s=50``; what is not named has none."""
+  """The quotas of a bearer token, ``streams=8,calls_per_s=50``; missing ones are unlimited."""
   from jaxspec.serving.server.quotas import Quota
 
   kinds = {"streams": int, "calls_per_s": float, "fed_per_s": float}
@@ -105,15 +106,15 @@ def _quota(text: str | None):
 
 
 def _counters(address: Address):
-  """Metrics whose port is open before anything is compiled, so that a taken port is reported first."""
-  from jaxspec.serving.server.listen import reason
+  """Metrics, with the port opened before compilation, so that a port in use is reported first."""
+  from jaxspec.serving.server.listen import reason_of
   from jaxspec.serving.server.prometheus import Metrics
 
   metrics = Metrics()
   try:
     metrics.listen(*address)
   except OSError as error:
-    raise UserError(f"Cannot answer at --metrics {address}: {reason(error)}; take another address") from error
+    raise UserError(f"Cannot answer at --metrics {address}: {reason_of(error)}; take another address") from error
   return metrics
 
 
@@ -131,7 +132,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
   names = ("auth_every_call", "dtype", "matmul_precision", "max_streams", "max_rows", "max_len", "max_prompt", "numerics")
   kwargs = {name: options[name] for name in (*names, "idle_s", "forget_s", "max_decode_ms", "mesh")}
   if kwargs["matmul_precision"] is None and kwargs["dtype"] == "float32" and of_user() is None:
-    kwargs["matmul_precision"] = "float32"  # as edges compute: a decode over a network draws what one here draws
+    kwargs["matmul_precision"] = "float32"  # as on edges, so that a decode over a network draws the same tokens
   kwargs |= dict(metrics=metrics, tokens=options["token_file"], widths=widths, max_wait_s=options["max_wait_ms"] / 1000)
   with Working("Loading and compiling"):
     methods = methods or from_bundle.METHODS
@@ -140,11 +141,11 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
 
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:
-  """A method by name and the options that go over the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
+  """A method by name with options that override the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
   from jaxspec.cli.declared import value_type
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.methods import get_method
-  from jaxspec.run.chosen import fitting
+  from jaxspec.run.decode_options import fitting
 
   name, colon, rest = text.partition(":")
   cls = get_method(name)

@@ -18,25 +18,25 @@ from jaxspec.cli.summary import printable
 from jaxspec.render.image_sheet import Cell
 
 _GAP = 2  # characters between panels
-_NARROW, _WIDE = 32, 64  # characters of a panel: beside others, where they fit; at most
+_NARROW, _WIDE = 32, 64  # characters of a panel: side by side if they fit; at most
 _LINES_BESIDE = 4  # of the window, for the title, the caption and the prompt of the shell
 _FEWEST_LINES = 8  # of a panel in a low window
 
 
 def why_not(console: Console) -> str | None:
-  """Why the terminal of stdout cannot show images; None where it can."""
+  """The reason why stdout's terminal cannot show images; None if it can."""
   if not console.is_terminal:
     return "stdout is not a terminal; FORCE_COLOR=1 writes them there"
   return "the terminal has no colours (TERM, NO_COLOR)" if console.no_color or console.color_system is None else None
 
 
 def show_images(console: Console, cells: Sequence[Cell], *, captions: bool = True) -> None:
-  """Prints all cells, as many of them in a row as fit.
+  """Prints all cells, side by side as they fit.
 
   Args:
-    console: of stdout.
+    console: the console of stdout.
     cells: with panels at their own size.
-    captions: whether they are printed.
+    captions: whether to print captions.
   """
   panels, first = max(len(cell.panels) for cell in cells), cells[0].panels[0]
   window = max(console.height - _LINES_BESIDE, _FEWEST_LINES)
@@ -50,13 +50,13 @@ def show_images(console: Console, cells: Sequence[Cell], *, captions: bool = Tru
 
 
 def grid(width: int, num: int, panels: int, most: int) -> tuple[int, int]:
-  """How many cells stand in a row, and how wide a panel is.
+  """Number of cells in a row, and the width of a panel.
 
   Args:
-    width: of the terminal.
-    num: cells.
-    panels: of a cell.
-    most: characters of a panel at most.
+    width: width of the terminal.
+    num: number of cells.
+    panels: panels per cell.
+    most: largest width of a panel.
   Returns:
     At least one cell, in panels of at least one character; panels are narrower than `_NARROW` only if a row of one cell is.
   """
@@ -73,7 +73,7 @@ def _row(columns: int, width: int) -> Table:
 
 
 def _drawn(cell: Cell, width: int, lines: int, captions: bool) -> Group:
-  """Panels side by side, each of so many characters, under their titles and above the caption."""
+  """Panels side by side with a given width, between titles and caption."""
   panels = _row(len(cell.panels), width)
   if cell.titles:
     panels.add_row(*(Text(printable(title), style="dim") for title in cell.titles))

@@ -1,4 +1,4 @@
-"""``jaxspec studio``: a local web page that decodes in front of your eyes."""
+"""``jaxspec studio``: a local web page that shows decoding."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from jaxspec.cli.errors import imported, interruptible
-from jaxspec.cli.options import NETWORKS, PATH, common
-from jaxspec.core.command_line import Interrupted, UserError
+from jaxspec.cli.options import NETWORKS, common
+from jaxspec.core.command_line import PATH, Interrupted, UserError
 
 
 @click.command(no_args_is_help=False)
@@ -19,7 +19,7 @@ from jaxspec.core.command_line import Interrupted, UserError
   "--listen", default="127.0.0.1:8765", show_default=True, metavar="HOST:PORT", help="Where; port 0 is a free one."
 )
 @click.option("--out", type=PATH, metavar="FOLDER", help="Folder that finished races may be written to.")
-@click.option("--host-name", "names", multiple=True, metavar="NAME", help="A name that browsers may ask by; repeatable.")
+@click.option("--host-name", "names", multiple=True, metavar="NAME", help="An allowed host name of the page; repeatable.")
 @common(*NETWORKS, "dtype", "matmul_precision", "no_cache")
 def studio(**options: Any) -> None:
   """Show decoding on a web page of this machine, with the networks of BUNDLE, a folder or a shipped name.
@@ -42,9 +42,9 @@ def studio(**options: Any) -> None:
     raise UserError(f"Must have a folder for --out, we instead got {out}")
   listen = Listen(options["listen"], insecure=True)
   sock = listen.bind()
-  sock.listen()  # nobody else gets the port while networks are loaded
+  sock.listen()  # reserves the port while networks are loaded
   if not listen.where.on_this_machine():
-    line = "whoever reaches this address can decode here, without a password and without TLS"
+    line = "clients that reach this address can decode here, without a password and without TLS"
     click.echo(click.style("Warning:", fg="yellow") + f" {line}", err=True)
   app = _app(options, networks, listen.host)
   host, port = sock.getsockname()[:2]
@@ -53,13 +53,13 @@ def studio(**options: Any) -> None:
 
   class Server(uvicorn.Server):
     def handle_exit(self, *signal_and_frame) -> None:
-      logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # races that are cut off are no errors
+      logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # an interrupted comparison is no error
       super().handle_exit(*signal_and_frame)
 
   try:
     Server(config).run(sockets=[sock])
   except KeyboardInterrupt as error:
-    raise Interrupted from error  # the thread that decodes may be inside compiled code
+    raise Interrupted from error  # the decoding thread may run compiled code
 
 
 def _app(options: dict[str, Any], networks, host: str):
@@ -69,14 +69,14 @@ def _app(options: dict[str, Any], networks, host: str):
   from jaxspec.core.precision import of_user
   from jaxspec.render.working import Working
   from jaxspec.studio.api import make_app
-  from jaxspec.studio.studio_session import Session
+  from jaxspec.studio.studio_session import StudioSession
 
   if not options["no_cache"]:
     compilation_cache.enable()
-  # Rounded products differ between one program and one for each round, which may change a token.
+  # bfloat16 products differ between one program and one per round, which may change a token.
   precision = options["matmul_precision"] or (None if of_user() else "float32")
   with Working("Loading"):
     pipeline = load_sources(networks, dtype=options["dtype"], matmul_precision=precision)
-    session = interruptible(Session, pipeline, networks)
+    session = interruptible(StudioSession, pipeline, networks)
   names = ("localhost", host, *options["names"])
   return make_app(session, folder=options["out"], hosts=names)

@@ -1,4 +1,4 @@
-"""What ``jaxspec generate`` prints: texts, the settings in one line, and one column of figures per method."""
+"""The report of ``jaxspec generate``: texts, the settings in one line, and one column of figures per method."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jaxspec.cli.outputs import print_written
 from jaxspec.cli.sections import lines_of
 from jaxspec.core.options import options_of
 from jaxspec.methods import Method
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.run.figures import figures, speedup
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job, draft_name
 
 
 def print_summary(console: Console, runs: list[Generation], files: dict[str, Path]) -> None:
-  """Texts, a heading, one column of figures per method, the comparison in words, and what was written."""
+  """Texts, a heading, one column of figures per method, the comparison in words, and the written files."""
   job = runs[0].job
   if job.noun == "text":
     _print_texts(console, runs[0])
@@ -41,12 +41,12 @@ def print_summary(console: Console, runs: list[Generation], files: dict[str, Pat
 
 
 def say(console: Console, text: Text | str) -> None:
-  """A line of words: a terminal gets it broken between them, a file whole."""
+  """Prints a line, wrapped at words in a terminal, and unwrapped in a file."""
   console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _print_texts(console: Console, run: Generation) -> None:
-  """Every text, its beginning in bold."""
+  """Every text, with its prompt in bold."""
   for prompt, text in zip(run.captions, run.texts or ()):
     shown = Text(printable(text))
     if shown.plain.startswith(prompt):
@@ -56,7 +56,7 @@ def _print_texts(console: Console, run: Generation) -> None:
 
 
 def printable(text: str) -> str:
-  """The text without what a terminal would obey: a model may write anything, and so may a user."""
+  """The text without control characters, since models and users may write any."""
   return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) != "Cc")
 
 
@@ -69,7 +69,7 @@ def _heading(job: Job, num: int) -> Text:
 
 
 def rows_in_words(job: Job, num: int) -> str:
-  """How many rows of how many tokens, called what they become."""
+  """Number of rows and tokens, with the noun of the result."""
   most = "" if job.pipeline.family.row_tokens(job.sampling) else "up to "
   return f"{num} {job.noun}{'s' * (num != 1)} of {most}{job.max_len} tokens"
 
@@ -84,20 +84,20 @@ def settings_line(job: Job) -> str:
 
 
 def method_parts(method: Method) -> list[str]:
-  """The method in words: its draft, its main option, and every other one that is not at its default."""
+  """The method in words: its draft, its main option, and others that differ from their defaults."""
   draft = [] if method.draft_family is None else [f"draft {draft_name(method)}"]
   exact = [] if method.is_exact else ["not exact"]
   return [method.title, *draft, *_changed(method, always=_main_option(type(method))), *exact]
 
 
 def _main_option(cls: type[Method]) -> str | None:
-  """The first option that is no switch and that a method declares, not something mixed into it."""
+  """The first option that is not a flag and that the method itself declares."""
   own = {name for base in cls.__mro__ if issubclass(base, Method) for name in vars(base).get("__annotations__", {})}
   return next((name for name, option in options_of(cls).items() if name in own and option.kind is not bool), None)
 
 
 def sampling_parts(sampling: Any) -> list[str]:
-  """How tokens are drawn in words: the temperature, and every other setting that is not at its default."""
+  """The sampling settings in words: the temperature, and others that differ from their defaults."""
   return _changed(sampling, always="temperature")
 
 
@@ -111,7 +111,7 @@ def _changed(value: Any, *, always: str | None) -> list[str]:
 
 
 def words_of(name: str, value: Any) -> str:
-  """A setting as ``name value``; a switch as its flag without dashes."""
+  """A setting as ``name value``; a boolean one as its flag without dashes."""
   name = flag(name).removeprefix("--")
   if isinstance(value, bool):
     return name if value else f"no {name}"

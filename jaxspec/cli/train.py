@@ -1,4 +1,4 @@
-"""``jaxspec train``: runs a Python file that has ``get_config(arg)`` and ``train(config, run_dir, resume)``."""
+"""``jaxspec train``: runs a Python file with ``get_config(arg)`` and ``train(config, run_dir, resume)``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
   """Train a network from a config file.
 
   \b
-  jaxspec train --config experiments/train/scene_target.py --set loop.num_steps=500
+  jaxspec train --config experiments/train/eagle.py --set loop.num_steps=500
   """
   from jaxspec.core.overrides import override
 
@@ -39,7 +39,7 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
   try:
     config = module.get_config(arg)
   except (ValueError, click.ClickException):
-    raise  # these already say what is wrong
+    raise  # these already have a message for users
   except Exception as error:
     raise UserError(f"Cannot get a config for {arg!r} from {file}: {type(error).__name__}, {one_line(error)}") from error
   if not dataclasses.is_dataclass(config) or isinstance(config, type):
@@ -64,11 +64,11 @@ def train(spec: str, assignments: tuple[str, ...], run_dir: Path | None, resume:
   finally:
     if is_new:
       with contextlib.suppress(OSError):
-        run_dir.rmdir()  # only goes if nothing was written
+        run_dir.rmdir()  # succeeds only if it is empty
 
 
 def split_spec(spec: str) -> tuple[Path, str]:
-  """``FILE[:ARG]`` to the file and the argument, which is empty if not given."""
+  """``FILE[:ARG]`` to the file and the argument, empty by default."""
   if Path(spec).is_file():
     return Path(spec), ""
   name, sign, arg = spec.rpartition(":")
@@ -79,7 +79,7 @@ def split_spec(spec: str) -> tuple[Path, str]:
 
 
 def load_config_file(file: Path) -> ModuleType:
-  """Imports a config file by its path, as a part of its package if it has one.
+  """Imports a config file by its path, within its package if it has one.
 
   Raises:
     UserError: if it cannot be imported or lacks one of the two functions.
@@ -98,9 +98,9 @@ def load_config_file(file: Path) -> ModuleType:
       module = importlib.import_module(".".join(names))
     else:
       spec = importlib.util.spec_from_file_location(f"jaxspec_config_{file.stem}", file)
-      assert spec is not None and spec.loader is not None  # of a file that is there
+      assert spec is not None and spec.loader is not None  # for an existing file
       module = importlib.util.module_from_spec(spec)
-      sys.modules[spec.name] = module  # dataclasses look their module up
+      sys.modules[spec.name] = module  # dataclasses look up their module
       spec.loader.exec_module(module)
   except Exception as error:
     raise UserError(f"Cannot import {file}: {type(error).__name__}, {one_line(error)}") from error

@@ -1,9 +1,8 @@
 """One command line for `jaxspec`, the converters and the experiments: click, with errors of one line.
 
-An error that the user can mend is one line on stderr, which says what and how, and exit status 2. Ctrl-C is one line and
-status 130, SIGTERM one line and 143: both unwind what runs, so that nothing is left behind. An unforeseen error is one line
-and status 1.
-``JAXSPEC_DEBUG=1`` shows the traceback above the line.
+A user error is one line on stderr that names cause and remedy, with exit status 2. Ctrl-C is one line and status 130,
+SIGTERM one line and 143: both unwind the stack, so that context managers clean up. An unexpected error is one line and
+status 1. ``JAXSPEC_DEBUG=1`` shows the traceback above the line.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
@@ -28,21 +28,21 @@ UNFORESEEN = 1
 
 
 class UserError(click.ClickException):
-  """A failure that the user can mend; the message is one line."""
+  """A user error with a message of one line."""
 
   exit_code = 2
 
 
 class Terminated(KeyboardInterrupt):
-  """SIGTERM, which ends everything that Ctrl-C ends."""
+  """SIGTERM, handled like Ctrl-C."""
 
 
 class Interrupted(KeyboardInterrupt):
-  """Ctrl-C or SIGTERM while native code was running in a thread that cannot be stopped."""
+  """Ctrl-C or SIGTERM during native code in a thread that cannot be stopped."""
 
 
 class OneLineErrors(click.Command):
-  """A command whose `main` leaves the process with the status that its function returns, 0 for None; errors are one line."""
+  """A command whose `main` exits with the status returned by its function, 0 for None; errors are one line."""
 
   def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
     call = super().main
@@ -55,20 +55,22 @@ class Group(OneLineErrors, click.Group):
   """A group of commands."""
 
 
-def script(doc: str | None, **settings: Any) -> Callable[[Callable], OneLineErrors]:
-  """The command of a module: ``@script(__doc__)``; its help is the module's docstring, line by line as it is written."""
-  text = "\b\n" + (doc or "").strip().replace("\n\n", "\n\n\b\n")
+def script(doc: str | None, **settings: Any) -> Callable[[Callable[..., Any]], OneLineErrors]:
+  """The command of a module: ``@script(__doc__)``; its help is the module's docstring, lists and code line by line."""
+  blocks = (doc or "").strip().replace("::\n", ":\n").replace("`", "").split("\n\n")
+  text = "\n\n".join(f"\b\n{block}" if block.startswith((" ", "* ", "1. ")) else block for block in blocks)
   context = {"max_content_width": 110, "show_default": True}
   return click.command(cls=OneLineErrors, help=text, context_settings=context, **settings)
 
 
 set_option = click.option(
-  "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Another value of a field, such as loop.num_steps=500."
-)
+  "--set", "assignments", multiple=True, metavar="NAME=VALUE",
+  help="Value of a config field; dots lead to nested fields. May be repeated.",
+)  # fmt: skip
 
 
 def exit_with(call: Callable[[], Any]) -> None:
-  """Calls ``call`` and leaves the process with its exit status; see the module's docstring."""
+  """Calls ``call`` and exits with its status; see the module's docstring."""
   _print_anything()
   try:
     with _terminable():
@@ -82,7 +84,7 @@ def exit_with(call: Callable[[], Any]) -> None:
     _say("Terminated" if by_signal else "Interrupted", "no file was left half-written")
     status = TERMINATED if by_signal else INTERRUPTED
     if Interrupted in causes:
-      # A thread is still inside compiled code; waiting for it would make Ctrl-C slow.
+      # A thread may still run compiled code; waiting for it would delay Ctrl-C.
       sys.stdout.flush()
       sys.stderr.flush()
       os._exit(status)
@@ -97,13 +99,13 @@ def exit_with(call: Callable[[], Any]) -> None:
 
 
 def _explain(error: Exception) -> int:
-  """Says in one line what went wrong, and returns the exit status."""
-  foreseen = (click.ClickException, ValueError, OSError, ImportError)  # an extra that is missing is an ImportError
+  """Prints an error as one line, and returns the exit status."""
+  foreseen = (click.ClickException, ValueError, OSError, ImportError)  # a missing extra is an ImportError
   if not isinstance(error, (*foreseen, MemoryError)) and "jax" in sys.modules:
     from jaxspec.core.platform import platform
 
     try:
-      platform()  # a backend that cannot start fails wherever it is asked for first
+      platform()  # a broken backend fails at its first use
     except ValueError as cause:
       error = cause
   if isinstance(error, foreseen):
@@ -117,17 +119,17 @@ def _explain(error: Exception) -> int:
 
 
 def _print_anything() -> None:
-  """Characters that stdout's encoding lacks are escaped: a report is no reason to lose the work that it is about."""
+  """Escapes characters outside of stdout's encoding, so that printing a report cannot fail."""
   stream = sys.stdout
   if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
     stream.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-  """Raises `Terminated` on SIGTERM, unless this process has a way of its own already."""
+def _terminable() -> Generator[None, None, None]:
+  """Raises `Terminated` on SIGTERM, unless this process has its own handler."""
 
-  def terminate(number, frame):
+  def terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise Terminated
 
   if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:

@@ -1,55 +1,156 @@
-"""Small constructors: drafters and verifiers of functions, and others with some functions replaced."""
+"""Small constructors: drafters of one function, verifiers of functions, and others with one function replaced."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from jaxspec.core.types import Cursor, Draft, Drafter, FirstToken, Key, Params, PyTree, Verdict, Verifier
+import jax.numpy as jnp
+
+from jaxspec.core import trees, verdicts
+from jaxspec.core.token_axes import at_position, over_tokens
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, Params, PyTree, Verdict, Verifier
+
+
+class History(NamedTuple):
+  """The condition and committed tokens of rows, for drafters that read them (`from_history`).
+
+  Attributes:
+    condition: the condition of the decode, of ``B`` rows.
+    tokens: ``[B, N]`` int32 (or ``[B, N, C]`` float), tokens by index; the first ``cursor.length`` of a row are committed,
+      the others are invalid.
+  """
+
+  condition: PyTree
+  tokens: Array
 
 
 @dataclasses.dataclass(frozen=True)
-class DrafterOf(Drafter):
-  """A drafter of functions, each in the place of a method of `Drafter`; None leaves the method of ``inner``."""
+class _OfFunction(Drafter):
+  """A drafter of one function, which does not change the state."""
 
-  inner: Drafter
+  draft_fn: Callable[..., Draft]
   window: int
   calls_per_round: int
-  init_fn: Callable[..., tuple[PyTree, FirstToken | None]] | None = None
-  read_fn: Callable[..., PyTree] | None = None
-  draft_fn: Callable[..., tuple[Draft, PyTree, PyTree]] | None = None
-  commit_fn: Callable[..., PyTree] | None = None
-  report_fn: Callable[[PyTree], PyTree] | None = None
-  at_fn: Callable[[int, int], Drafter] | None = None
-  may_accept_locally: bool = False
-  has_cache: bool = True
-
-  def init(self, *args: Any, **kwargs: Any) -> tuple[PyTree, FirstToken | None]:
-    return (self.init_fn or self.inner.init)(*args, **kwargs)
-
-  def read(self, params: Params, state: PyTree, cursor: Cursor) -> PyTree:
-    return (self.read_fn or self.inner.read)(params, state, cursor)
+  has_cache = False
 
   def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
-    return (self.draft_fn or self.inner.draft)(params, keys, state, cursor)
+    return self.draft_fn(params, keys, cursor, state), state, ()
 
-  def commit(self, *args: Any) -> PyTree:
-    return (self.commit_fn or self.inner.commit)(*args)
+
+class _Stateless(_OfFunction):
+  """See `stateless`."""
+
+  def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
+    return self.draft_fn(params, keys, cursor), state, ()
+
+
+class _FromHistory(_OfFunction):
+  """See `from_history`; its state is a `History`."""
+
+  def init(
+    self, params: Params, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[History, FirstToken | None]:
+    first = prefill.next_tokens[:, 0]
+    tokens = jnp.zeros((first.shape[0], max_len, *first.shape[1:]), first.dtype)
+    return History(condition, tokens.at[:, 0].set(first)), None
+
+  def commit(self, params: Params, state: History, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict) -> History:
+    rows, max_len = state.tokens.shape[:2]
+    row, position = jnp.arange(rows)[:, None], verdicts.block_positions(cursor, draft, verdict, max_len)
+    block = verdicts.committed_block(draft, verdict)
+    return state._replace(tokens=state.tokens.at[row, position].set(block, mode="drop"))
+
+
+class _FromFeatures(_OfFunction):
+  """See `from_features`; its state is the features."""
+
+  def init(
+    self, params: Params, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[Array, FirstToken | None]:
+    return verdicts.features_of(prefill)[:, -1], None
+
+  def commit(self, params: Params, state: Array, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict) -> Array:
+    features, gain = verdicts.features_of(verdict), verdicts.num_committed(draft, verdict)
+    if draft.is_tree:
+      features = trees.path_features(features, verdict.path)
+    newest = at_position(features, jnp.clip(gain - 1, 0, features.shape[1] - 1))
+    return jnp.where(over_tokens(cursor.live & (gain > 0), newest), newest, state)
+
+
+def stateless(draft_fn: Callable[[Params, Key, Cursor], Draft], *, window: int, calls_per_round: int = 0) -> Drafter:
+  """A drafter that reads the newest token only.
+
+  Drafters are equal if their functions are equal, and equal drafters share compiled programs: use a module's function, or a
+  frozen dataclass with `__call__`.
+
+  Args:
+    draft_fn: ``(params, keys [B], cursor) -> Draft``.
+    window: static size ``K`` of every draft.
+    calls_per_round: largest number of passes of a draft network in one round.
+  """
+  return _Stateless(draft_fn, window, calls_per_round)
+
+
+def from_history(
+  draft_fn: Callable[[Params, Key, Cursor, History], Draft], *, window: int, calls_per_round: int = 0
+) -> Drafter:
+  """A drafter that reads the condition and all committed tokens, ``draft_fn(params, keys [B], cursor, history) -> Draft``.
+
+  Other arguments as in `stateless`.
+  """
+  return _FromHistory(draft_fn, window, calls_per_round)
+
+
+def from_features(
+  draft_fn: Callable[[Params, Key, Cursor, Array], Draft], *, window: int, calls_per_round: int = 0
+) -> Drafter:
+  """A drafter that reads the target's features at the draw or verification of the newest token.
+
+  The verifier must return features: ``TargetVerifier(..., feedback_fn=target_features)``.
+
+  Args:
+    draft_fn: ``(params, keys [B], cursor, features [B, D]) -> Draft``; features of a guided target have width ``2 D``.
+    window: as in `stateless`, and so is ``calls_per_round``.
+  """
+  return _FromFeatures(draft_fn, window, calls_per_round)
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithDraft(Drafter):
+  """See `with_draft`."""
+
+  inner: Drafter
+  draft_fn: Callable[..., tuple[Draft, PyTree, PyTree]]
+  window: int
+  calls_per_round: int
+  may_accept_locally: bool
+  has_cache: bool
+
+  def init(self, *args: Any, **kwargs: Any) -> tuple[PyTree, FirstToken | None]:
+    return self.inner.init(*args, **kwargs)
+
+  def read(self, params: Params, state: PyTree, cursor: Cursor) -> PyTree:
+    return self.inner.read(params, state, cursor)
+
+  def draft(self, params: Params, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
+    return self.draft_fn(params, keys, state, cursor)
+
+  def commit(self, *args: Any, **kwargs: Any) -> PyTree:
+    return self.inner.commit(*args, **kwargs)
 
   def report(self, state: PyTree) -> PyTree:
-    return (self.report_fn or self.inner.report)(state)
+    return self.inner.report(state)
 
   def at(self, length: int, max_len: int) -> Drafter:
-    if self.at_fn is not None:
-      return self.at_fn(length, max_len)
     there = self.inner.at(length, max_len)
     return self if there is self.inner else there
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifierOf(Verifier):
-  """A verifier of functions, each in the place of a method of `Verifier`; None leaves the method of ``inner``."""
+  """A verifier of functions that replace methods of `Verifier`; None keeps the method of ``inner``."""
 
   inner: Verifier
   init_fn: Callable[..., tuple[Verdict, PyTree]] | None = None
@@ -70,36 +171,21 @@ class VerifierOf(Verifier):
     return self if there is self.inner else there
 
 
-def drafter_of(
-  draft: Callable[[Params, Key, PyTree, Cursor], tuple[Draft, PyTree, PyTree]], *, window: int, calls_per_round: int = 0,
-  init: Callable[..., tuple[PyTree, FirstToken | None]] | None = None, read: Callable[..., PyTree] | None = None,
-  commit: Callable[..., PyTree] | None = None, report: Callable[[PyTree], PyTree] | None = None,
-  at: Callable[[int, int], Drafter] | None = None, may_accept_locally: bool = False, has_cache: bool = True,
-) -> Drafter:  # fmt: skip
-  """A drafter of functions: without state, unless ``init`` and ``commit`` are given. Arguments are methods of `Drafter`.
-
-  Two are equal where their functions are, so make one outside of the code that compiles.
-  """
-  return DrafterOf(
-    Drafter(), window, calls_per_round, init, read, draft, commit, report, at, may_accept_locally, has_cache
-  )  # fmt: skip
-
-
 def verifier_of(
   init: Callable[..., tuple[Verdict, PyTree]],
   verify: Callable[..., tuple[Verdict, PyTree]],
   at: Callable[[int, int], Verifier] | None = None,
 ) -> Verifier:
-  """A verifier of functions. Arguments are methods of `Verifier`; one with ``at`` keeps its rows at one length."""
+  """A verifier of functions. Arguments are methods of `Verifier`; with ``at``, rows keep one length."""
   return VerifierOf(Verifier(), init, verify, at, at is not None)
 
 
 def with_draft(inner: Drafter, draft: Callable[..., tuple[Draft, PyTree, PyTree]]) -> Drafter:
-  """The same drafter, which drafts by another function."""
-  about = inner.may_accept_locally, inner.has_cache
-  return DrafterOf(inner, inner.window, inner.calls_per_round, None, None, draft, None, None, None, *about)
+  """The same drafter with another function as `draft`."""
+  about = inner.window, inner.calls_per_round, inner.may_accept_locally, inner.has_cache
+  return _WithDraft(inner, draft, *about)
 
 
 def with_verify(inner: Verifier, verify: Callable[..., tuple[Verdict, PyTree]]) -> Verifier:
-  """The same verifier, which judges by another function."""
+  """The same verifier with another function as `verify`."""
   return VerifierOf(inner, None, verify, None, inner.in_step)

@@ -1,4 +1,4 @@
-"""Skips work at run time without copying the buffers that the work would update."""
+"""Conditional execution without copies of updated buffers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def run_if(condition: Array, function: Callable[[State], State], state: State) -
   This is ``lax.cond(condition, function, identity, state)`` as a loop of at most one trip. A loop updates its buffers in
   place. A conditional copies every buffer that one of its branches updates: here all caches, in every round.
 
-  The carry holds a counter instead of a flag. XLA hoists nothing out of a loop that it knows to end after one trip, and
-  weights would then be rounded anew in every round.
+  The carry holds a counter instead of a flag. XLA hoists nothing out of a loop with a known trip count of one, so that
+  weights would be rounded again in every round.
   """
 
   def once(carry: tuple[Array, State]) -> tuple[Array, State]:

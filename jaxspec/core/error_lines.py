@@ -1,4 +1,4 @@
-"""Exceptions as users see them: one line, and the traceback where it is asked for."""
+"""Exceptions for users: one line, and the traceback on request."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import traceback
 
 
 def one_line(error: BaseException) -> str:
-  """The message of an exception as one line; exceptions of command lines (``format_message``) say theirs."""
+  """The message of an exception as one line; exceptions of command lines have their own (``format_message``)."""
   message = getattr(error, "format_message", error.__str__)()
   return " ".join(message.split()) or type(error).__name__
 
 
 def show_trace() -> None:
-  """Prints the traceback of the exception that is being handled, where ``JAXSPEC_DEBUG`` asks for it."""
+  """Prints the traceback of the handled exception if ``JAXSPEC_DEBUG`` is set."""
   if os.environ.get("JAXSPEC_DEBUG"):
     traceback.print_exc()

@@ -1,10 +1,10 @@
-"""Drafts in a row, each accepted with one probability if those before it are: tokens of a round, and back."""
+"""Tokens per round of a chain with constant acceptance, and the inverse."""
 
 from __future__ import annotations
 
 
 def expected_tokens(acceptance: float, drafts: int) -> float:
-  """Expected tokens of a round of ``drafts`` drafts: the leading accepted ones and one of the target's own.
+  """Expected tokens of a round of ``drafts`` drafts: accepted leading drafts and one token of the target.
 
   ``(1 - a^(K + 1)) / (1 - a)`` (Leviathan et al. 2023, arXiv 2211.17192, equation 1).
   """
@@ -12,7 +12,7 @@ def expected_tokens(acceptance: float, drafts: int) -> float:
 
 
 def acceptance_for(tokens: float, drafts: int) -> float:
-  """The acceptance that brings so many tokens in a round, by bisection; 0 up to one token, 1 from ``drafts + 1``.
+  """The acceptance for an expected number of tokens per round, by bisection; 0 up to one token, 1 from ``drafts + 1``.
 
   The accepted share of drafts is smaller, because drafts after a rejection are never tested.
   """

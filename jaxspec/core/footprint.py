@@ -1,4 +1,4 @@
-"""Bytes of what a decode holds, from shapes alone: one definition for refusals before a run and for plans of hardware."""
+"""Bytes of a decode from shapes alone, for checks before a run and for plans of hardware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 
 from jaxspec.core.types import Cache, PyTree
 
-# Arrays of the size of the logits that a round holds at once: the logits and two temporaries of their processing.
+# Arrays of the size of the logits in a round: the logits and two temporaries of their processing.
 LOGIT_ARRAYS = 3
 
 
@@ -30,7 +30,7 @@ def logits_bytes(rows: int, inputs: int, vocab_size: int) -> int:
 
 
 def available_bytes() -> int | None:
-  """Free memory of the device that decodes; None where nobody says."""
+  """Free memory of the decoding device; None if unknown."""
   device = jax.devices()[0]
   if device.platform != "cpu":
     stats = device.memory_stats() or {}

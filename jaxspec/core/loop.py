@@ -5,8 +5,8 @@
 3. Until every row is finished: `decode_round`, which is `draft_round`, `verify_round`, `commit_reply`.
 
 Rows are computed together but advance independently: each has its own length, acceptance and end token. The fused loop, a
-Python loop and two machines run these same functions and give the same tokens. Where shapes depend on the length (maps of
-growing resolution), rows keep one length, and the same rounds are compiled once for each (`sweep`).
+Python loop and two machines run these same functions and give the same tokens. If shapes depend on the length (scales of
+growing resolution), rows keep one length, and rounds are compiled once per length (`sweep`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -35,9 +35,10 @@ from jaxspec.core.state import (
   Waiting,
   result,
 )
-from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier, WhileLoopFn
+from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict, Verifier
 
 EndTokens = int | tuple[int, ...] | None
+Loop = Literal["while", "fixed", "host"]
 _Part = TypeVar("_Part", Drafter, Verifier)
 
 
@@ -60,11 +61,12 @@ def start_target(
     window: the drafter's window.
     end_token: the end token, or several ``[E]``; -1 for none.
   Returns:
-    The state, and the verdict that brings token 0 to the draft side (`start_draft`).
+    The state, and the verdict with token 0 for the draft side (`start_draft`).
   """
   first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))
   prefill, state = verifier.init(params, first_keys, condition, max_len, window)
-  return TargetSide(_first_cursor(prefill.next_token, max_len, end_token), keys, jnp.int32(max_len), state), prefill
+  cursor = _first_cursor(prefill.next_tokens[:, 0], max_len, end_token)
+  return TargetSide(cursor, keys, jnp.int32(max_len), state), prefill
 
 
 @in_32_bits
@@ -82,14 +84,14 @@ def start_draft(
   """Runs the drafter's prefill and returns the draft side, with token 0 committed in every row.
 
   Args:
-    prefill: the verdict of `start_target`; the other arguments are as there.
-    target_prefix: number of leading tokens that the target draws alone; above 0 it draws token 0 too.
+    prefill: the verdict of `start_target`, with the same other arguments.
+    target_prefix: number of leading tokens that the target draws alone; if positive, it also draws token 0.
   """
   open_keys = rng.stream_keys(keys, rng.Stream.OPEN, jnp.int32(0))
   drafter_state, opening = drafter.init(params, open_keys, condition, max_len, prefill)
   rows = keys.shape[0]
   zeros = jnp.zeros((rows,), jnp.int32)
-  first, local = prefill.next_token, zeros
+  first, local = prefill.next_tokens[:, 0], zeros
   if opening is not None and target_prefix == 0:
     first, local, drafter_state = opening.token, opening.is_local.astype(jnp.int32), opening.state
   at_zero = lambda value, dtype: jnp.zeros((rows, max_len, *value.shape[1:]), dtype).at[:, 0].set(value)
@@ -152,9 +154,8 @@ def draft_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting
   keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)
   draft, state, trace = drafter.draft(params, keys, side.drafter, side.cursor)
   room = side.tokens.shape[1] - side.cursor.length - 1  # one position belongs to the target's own token
-  num_drafted = jnp.clip(draft.num_drafted, 0, jnp.maximum(room, 0))
-  if draft.num_local is not None:  # locally accepted tokens are final: they may take the last position of a row too
-    num_drafted = jnp.maximum(num_drafted, draft.num_local)
+  # Locally accepted tokens are final: they may also take the last position of a row.
+  num_drafted = jnp.maximum(jnp.clip(draft.num_drafted, 0, jnp.maximum(room, 0)), draft.num_local)
   return Waiting(dataclasses.replace(side, drafter=state), draft._replace(num_drafted=num_drafted), trace)
 
 
@@ -187,12 +188,12 @@ def verify_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: 
 def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter: Drafter) -> DraftSide:
   """Writes the committed tokens and moves the lengths; the draft side's part after the reply.
 
-  Rejected drafts need nothing else: what stands in a buffer after a row's length is never read.
+  Rejected drafts need no rollback: entries of a buffer after a row's length are never read.
   """
   side, draft, trace = waiting
   cursor, live = side.cursor, side.cursor.live
   rows, max_len = side.tokens.shape[:2]
-  verified, local, accepted = verdicts.needs_verify(draft), verdicts.num_local(draft), verdict.num_accepted[:, None]
+  verified, local, accepted = draft.needs_verify, draft.num_local, verdict.num_accepted[:, None]
   gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
   block = verdicts.committed_block(draft, verdict)
 
@@ -201,15 +202,13 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   first_next = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
   first_next = jnp.where(drafted_end, int(Origin.DRAFT), first_next)
   origin = jnp.where((offset == accepted) & verified[:, None], first_next[:, None], int(Origin.DRAFT))
-  if verdict.num_next is not None:
-    origin = jnp.where((offset > accepted) & verified[:, None], int(Origin.BONUS), origin)
+  origin = jnp.where((offset > accepted) & verified[:, None], int(Origin.BONUS), origin)
   origin = jnp.where(offset < local[:, None], int(Origin.LOCAL), origin).astype(jnp.int8)
 
-  position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # max_len is dropped
-  row = jnp.arange(rows)[:, None]
+  position, row = verdicts.block_positions(cursor, draft, verdict, max_len), jnp.arange(rows)[:, None]
   put = lambda buffer, values: buffer.at[row, position].set(values, mode="drop")
   one = live.astype(jnp.int32)
-  kept = jnp.minimum(local, gain)  # fewer than all where rows keep one length and another row stopped this one
+  kept = jnp.minimum(local, gain)  # fewer than all if rows keep one length and another row stopped this one
   counters = side.counters
   counters = Counters(
     rounds=counters.rounds + one,
@@ -217,7 +216,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
     accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - kept, 0),
     local=counters.local + one * kept,
     target_calls=counters.target_calls + one * (verified & (gain > local)),
-    draft_calls=counters.draft_calls + one * (drafter.calls_per_round if draft.num_calls is None else draft.num_calls),
+    draft_calls=counters.draft_calls + one * draft.num_calls,
   )
   return dataclasses.replace(
     side,
@@ -232,23 +231,23 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
 
 
 def _to_rows(value: Array) -> Array:
-  """``[]`` as it is, ``[B]`` as ``[B, 1]``."""
+  """``[]`` unchanged, ``[B]`` as ``[B, 1]``."""
   return value[:, None] if value.ndim else value
 
 
 def needs_exchange(cursor: Cursor, draft: Draft) -> Array:
   """``[]`` bool: some live row needs verification."""
-  return jnp.any(cursor.live & verdicts.needs_verify(draft))
+  return jnp.any(cursor.live & draft.needs_verify)
 
 
 def reply_to_nothing(draft: Draft, like: Verdict) -> Verdict:
-  """The verdict of a round without an exchange: local tokens count as accepted, all else is 0.
+  """The verdict of a round without an exchange: local tokens count as accepted, other fields are 0.
 
   Args:
     like: a verdict that gives shapes and dtypes.
   """
   nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-  return nothing._replace(num_accepted=verdicts.num_local(draft))
+  return nothing._replace(num_accepted=draft.num_local)
 
 
 def _target_of(side: DraftSide, verifier_state: PyTree) -> TargetSide:
@@ -259,7 +258,7 @@ def _target_of(side: DraftSide, verifier_state: PyTree) -> TargetSide:
 def judge_round(
   params: PyTree, side: DraftSide, state: PyTree, draft: Draft, *, drafter: Drafter, verifier: Verifier
 ) -> tuple[Verdict, PyTree]:
-  """The target side's part of a round in one program, with the draft side's cursor; skipped where no row needs it.
+  """The target side's part of a round in one program, with the draft side's cursor; skipped if no row needs it.
 
   Args:
     params: the target's parameters.
@@ -286,9 +285,9 @@ def decode_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, ve
 
 
 def read_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> Waiting:
-  """Reads what was committed and drafts nothing; the draft side's part of a round while the target draws alone."""
+  """Reads the committed tokens without drafting; the draft side's part of a round while the target draws alone."""
   state = drafter.read(params, side.drafter, side.cursor)
-  draft = verdicts.empty_draft(side.cursor.last)
+  draft = Draft.empty(side.cursor.last)
   calls = jnp.full(draft.num_drafted.shape, drafter.calls_to_read, jnp.int32)
   return Waiting(dataclasses.replace(side, drafter=state), draft._replace(num_calls=calls), ())
 
@@ -302,7 +301,7 @@ def prefix_round(params: SpecParams, state: DecodeState, *, drafter: Drafter, ve
 
 
 def prefix_rounds(target_prefix: int, max_len: int) -> int:
-  """Rounds of `prefix_round` that bring every row to ``target_prefix`` tokens; the prefill has drawn token 0.
+  """Rounds of `prefix_round` up to ``target_prefix`` tokens in every row; the prefill has drawn token 0.
 
   Raises:
     ValueError: if ``target_prefix`` is negative.
@@ -335,7 +334,7 @@ def round_at(
 def sweep(
   params: SpecParams, state: DecodeState, *, drafter: Drafter, verifier: Verifier, max_len: int, target_prefix: int
 ) -> DecodeState:
-  """All rounds of rows that keep one length (`Verifier.at`): each length once, skipped at run time if a round passed it."""
+  """All rounds of rows that keep one length (`Verifier.at`): each length once, skipped at run time if no row stops there."""
   for length in range(1, max_len):
     sizes = dict(length=length, max_len=max_len, target_prefix=target_prefix)
     body = functools.partial(round_at, params, drafter=drafter, verifier=verifier, **sizes)
@@ -344,9 +343,20 @@ def sweep(
   return state
 
 
-@functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop_fn", "target_prefix"))
-def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_fn, target_prefix) -> DecodeResult:
-  kwargs = dict(drafter=drafter, verifier=verifier)
+@functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len", "loop", "target_prefix"))
+def _run(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  end_token: Array,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  loop: Loop,
+  target_prefix: int,
+) -> DecodeResult:
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier)
   state = start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
   if verifier.in_step:
     return result(sweep(params, state, max_len=max_len, target_prefix=target_prefix, **kwargs).draft_side, drafter)
@@ -354,7 +364,11 @@ def _run(params, key, condition, end_token, *, drafter, verifier, max_len, loop_
     prefix = functools.partial(prefix_round, params, **kwargs)
     state = jax.lax.fori_loop(0, rounds, lambda _, s: prefix(s), state)
   body = functools.partial(decode_round, params, **kwargs)
-  return result(loop_fn(lambda s: jnp.any(s.draft_side.cursor.live), body, state).draft_side, drafter)
+  if loop == "fixed":
+    state = jax.lax.fori_loop(0, max_len - 1 - rounds, lambda _, s: body(s), state)
+  else:
+    state = jax.lax.while_loop(lambda s: jnp.any(s.draft_side.cursor.live), body, state)
+  return result(state.draft_side, drafter)
 
 
 @in_32_bits
@@ -367,7 +381,7 @@ def speculate(
   verifier: Verifier,
   max_len: int,
   end_token: EndTokens = None,
-  loop_fn: WhileLoopFn = jax.lax.while_loop,
+  loop: Loop | None = None,
   target_prefix: int = 0,
 ) -> DecodeResult:
   """Generates ``max_len`` tokens for every row by speculative decoding, in one compiled program.
@@ -382,12 +396,15 @@ def speculate(
     max_len: tokens ``N`` of every row, static.
     end_token: the token that ends a row (EOS), or several; None: rows end at their length only. Positions of a row after
       its end token stay 0, and ``lengths`` counts the others.
-    loop_fn: `jax.lax.while_loop`; `host_while_loop` runs the same compiled rounds from Python.
+    loop: ``while`` ends after the round that finishes the last row. ``fixed`` has ``max_len - 1`` rounds, for which a GPU
+      does not wait for the host; the number of rounds must not vary, so there is no drafter, no end token, and no
+      `Verifier.in_step`. ``host`` calls each round from Python. None: ``fixed`` if possible, else ``while``.
     target_prefix: number of leading tokens of every row that the target draws alone, static; the drafter only reads them.
   Returns:
     `DecodeResult`.
   Raises:
-    ValueError: if ``max_len`` is not positive, ``target_prefix`` is negative, or the key has the wrong type or shape.
+    ValueError: if ``max_len`` is not positive, ``target_prefix`` is negative, the key has the wrong type or shape, or
+      ``loop`` does not fit.
 
   Example:
     >>> import jax, jax.numpy as jnp, jaxspec
@@ -404,13 +421,24 @@ def speculate(
   """
   max_len, key = check_length(max_len), rng.row_keys(key, condition.batch_size)
   prefix_rounds(target_prefix, max_len)
-  end = end_array(end_token)
-  kwargs = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
-  if loop_fn is host_while_loop:
+  end, loop = end_array(end_token), _loop_of(loop, drafter, verifier, end_token)
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier, max_len=max_len, target_prefix=target_prefix)
+  if loop == "host":
     for state in _states(params, key, condition, end, **kwargs):
       last = state
     return result(last.draft_side, drafter)
-  return _run(params, key, condition, end, **kwargs, loop_fn=loop_fn)
+  return _run(params, key, condition, end, **kwargs, loop=loop)
+
+
+def _loop_of(loop: Loop | None, drafter: Drafter, verifier: Verifier, end_token: EndTokens) -> Loop:
+  """The loop of a decode; errors as in `speculate`."""
+  varies = "a drafter" if drafter.window else "an end token" if end_tuple(end_token) else None
+  varies = "rows in step" if varies is None and verifier.in_step else varies
+  if loop not in (None, "while", "fixed", "host"):
+    raise ValueError(f"Must have 'while', 'fixed' or 'host' as loop, we instead got {loop!r}")
+  if loop == "fixed" and varies is not None:
+    raise ValueError(f"Must have a constant number of rounds for loop 'fixed', we instead got {varies}")
+  return loop or ("fixed" if varies is None else "while")
 
 
 def autoregress(
@@ -424,27 +452,17 @@ def autoregress(
 ) -> DecodeResult:
   """Plain decoding, one token per pass: the same loop without a drafter.
 
-  Without an end token the number of rounds is constant. Arguments as in `speculate`; ``params.draft`` is not read.
+  Arguments as in `speculate`; ``params.draft`` is not read.
   """
-  params, max_len = SpecParams((), params.target), check_length(max_len)
-  loop_fn = jax.lax.while_loop if end_tuple(end_token) else fixed_length_loop(max_len - 1)
-  return speculate(
-    params,
-    key,
-    condition,
-    drafter=NO_DRAFTER,
-    verifier=verifier,
-    max_len=max_len,
-    end_token=end_token,
-    loop_fn=loop_fn,
-  )
+  params = SpecParams((), params.target)
+  return speculate(params, key, condition, drafter=NO_DRAFTER, verifier=verifier, max_len=max_len, end_token=end_token)
 
 
 def end_tuple(end_token: EndTokens) -> tuple[int, ...]:
   """End tokens as a tuple, empty for none.
 
   Raises:
-    ValueError: for what is no id.
+    ValueError: for values that are not ids.
   """
   found = plain(end_token)
   tokens = () if found is None else [plain(token) for token in found] if isinstance(found, Iterable) else [found]
@@ -455,28 +473,9 @@ def end_tuple(end_token: EndTokens) -> tuple[int, ...]:
 
 
 def end_array(end_token: EndTokens) -> Array:
-  """End tokens as a cursor holds them: ``[]`` or ``[E]`` int32, -1 for none."""
+  """End tokens in the form of a cursor: ``[]`` or ``[E]`` int32, -1 for none."""
   tokens = end_tuple(end_token)
   return jnp.asarray(-1 if not tokens else tokens if isinstance(plain(end_token), Iterable) else tokens[0], jnp.int32)
-
-
-@functools.cache
-def fixed_length_loop(length: int) -> WhileLoopFn:
-  """A loop of exactly ``length`` rounds: a GPU then does not wait for the host after each round."""
-
-  def loop(cond_fun, body_fun, init_val):
-    del cond_fun
-    return jax.lax.fori_loop(0, length, lambda _, state: body_fun(state), init_val)
-
-  return loop
-
-
-def host_while_loop(cond_fun, body_fun, init_val):
-  """`jax.lax.while_loop` in Python, for streaming and debugging."""
-  state = init_val
-  while bool(cond_fun(state)):
-    state = body_fun(state)
-  return state
 
 
 _start = jax.jit(start, static_argnames=("drafter", "verifier", "max_len", "target_prefix"))
@@ -489,9 +488,19 @@ _round_at = jax.jit(
 )
 
 
-def _states(params, key, condition, end_token, *, drafter, verifier, max_len, target_prefix) -> Iterator[DecodeState]:
-  """The state after the prefill and after every round, each round a call of its own."""
-  kwargs = dict(drafter=drafter, verifier=verifier)
+def _states(
+  params: SpecParams,
+  key: Key,
+  condition: PyTree,
+  end_token: Array,
+  *,
+  drafter: Drafter,
+  verifier: Verifier,
+  max_len: int,
+  target_prefix: int,
+) -> Iterator[DecodeState]:
+  """The state after the prefill and after every round, with one call per round."""
+  kwargs: dict[str, Any] = dict(drafter=drafter, verifier=verifier)
   state = _start(params, key, condition, max_len=max_len, end_token=end_token, target_prefix=target_prefix, **kwargs)
   yield state
   in_step = verifier.in_step
@@ -520,7 +529,7 @@ def iterate(
 ) -> Iterator[DraftSide]:
   """Yields the `DraftSide` after the prefill and after every round; rounds and arguments are those of `speculate`.
 
-  The next round reuses the buffers of a yielded state: read what you need before you ask for the next one.
+  The next round reuses the buffers of a yielded state, so copy values before it.
   """
   sizes, key = dict(max_len=check_length(max_len), target_prefix=target_prefix), rng.row_keys(key, condition.batch_size)
   for state in _states(params, key, condition, end_array(end_token), drafter=drafter, verifier=verifier, **sizes):

@@ -1,10 +1,9 @@
 """Several devices: rows of a batch are divided over the axis ``data`` of a mesh, heads and hidden units over ``model``.
 
-Rows never meet: each group of devices with the same place on ``data`` runs the whole decode for its rows (`over_rows`), and
-stops when these are done. Inside of a group the compiler divides the work as parameters and caches are divided
-(`param_specs`, `constrain`).
+Rows are independent: each group of devices with the same index on ``data`` decodes its rows (`over_rows`), and stops when
+these are done. Within a group the compiler divides the work like parameters and caches (`param_specs`, `constrain`).
 
-| weights ``[out, in]`` | divided | what a group exchanges |
+| weights ``[out, in]`` | divided | exchange within a group |
 |---|---|---|
 | queries, keys, values, gate, up, first layer of an MLP; their biases | out | nothing |
 | output of attention, down, second layer of an MLP | in | one sum per block and product |
@@ -32,7 +31,7 @@ from jaxspec.core.types import Array, PyTree
 AXES = ("data", "model")
 DATA, MODEL = AXES
 
-# Names of the modules that hold a matrix, in the state dicts of all families.
+# Names of modules with a matrix, in the state dicts of all families.
 _OUT = frozenset({
   "wq", "wk", "wv", "w1", "w3", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc", "output", "lm_head",
   "wqkv",  # is divided as its three parts are, which `tensor_parallel` networks have in its place
@@ -51,7 +50,7 @@ class MeshSizes(NamedTuple):
   model: int = 1
 
   @property
-  def count(self) -> int:
+  def num_devices(self) -> int:
     """Devices."""
     return self.data * self.model
 
@@ -74,10 +73,10 @@ class MeshSizes(NamedTuple):
 
 
 def parse(text: str) -> MeshSizes:
-  """The sizes of ``data=2,model=4``; an axis that is not named has one device.
+  """The sizes of ``data=2,model=4``; a missing axis has one device.
 
   Raises:
-    ValueError: for other axes, the same one twice, or no positive sizes.
+    ValueError: for other axes, a repeated axis, or sizes that are not positive.
 
   Example:
     >>> parse("model=4")
@@ -91,7 +90,7 @@ def parse(text: str) -> MeshSizes:
 
 
 def make_mesh(mesh: str | Mesh) -> Mesh:
-  """A mesh of the first devices; one with the two axes is taken as it is.
+  """A mesh of the first devices; a mesh with the two axes is returned unchanged.
 
   Raises:
     ValueError: if there are too few devices, or for a mesh with other axes.
@@ -101,21 +100,21 @@ def make_mesh(mesh: str | Mesh) -> Mesh:
       raise ValueError(f"Must have a mesh with the automatic axes {' and '.join(AXES)}, we instead got {mesh}")
     return mesh
   sizes, devices = parse(mesh), jax.devices()
-  if len(devices) < sizes.count:
-    raise ValueError(f"Must have {sizes.count} devices for the mesh {mesh}, we instead got {len(devices)}")
-  return over(sizes, devices[: sizes.count])
+  if len(devices) < sizes.num_devices:
+    raise ValueError(f"Must have {sizes.num_devices} devices for the mesh {mesh}, we instead got {len(devices)}")
+  return over(sizes, devices[: sizes.num_devices])
 
 
 def over(sizes: MeshSizes, devices: Sequence[Any]) -> Mesh:
-  """The mesh of ``sizes.count`` devices."""
+  """The mesh of ``sizes.num_devices`` devices."""
   return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
 def constrain(x: Array, *axes: str | None) -> Array:
-  """Tells the compiler how leading axes of an array are divided inside of a group; without a mesh it does nothing.
+  """Declares to the compiler how leading axes of an array are divided within a group; without a mesh it does nothing.
 
-  No axes: every device of the group has the whole array. Embeddings and logits need that, because tables and output heads
-  are divided, and the compiler would go on with parts of them.
+  Without axes, every device of the group has the full array. Embeddings and logits need this, because tables and output
+  heads are divided, and the compiler would continue with parts of them.
   """
   if jax.sharding.get_abstract_mesh().empty:
     return x
@@ -123,30 +122,30 @@ def constrain(x: Array, *axes: str | None) -> Array:
 
 
 def can_divide(config: Any) -> bool:
-  """Whether networks of a config have a form that the axis ``model`` divides."""
+  """Whether networks of a config can be divided by the axis ``model``."""
   return "tensor_parallel" in {field.name for field in dataclasses.fields(config)}
 
 
 def sides(config: Any) -> dict[str, int]:
-  """What the axis ``model`` must divide of a network: heads, and the units of an MLP, by what messages call them."""
+  """Sizes of a network that the axis ``model`` must divide, heads and units of an MLP, by name in messages."""
   hidden = getattr(config, "ffn_hidden", None) or 4 * config.dim
   kv_heads = getattr(config, "kv_heads", config.num_heads)
   return {"heads": config.num_heads, "key and value heads": kv_heads, "units of an MLP": hidden}
 
 
 def allowed(config: Any) -> list[int]:
-  """Sizes of the axis ``model`` that a network can be divided by, ascending."""
+  """Valid sizes of the axis ``model`` for a network, ascending."""
   common = math.gcd(*sides(config).values()) if can_divide(config) else 1
   return [size for size in range(1, common + 1) if common % size == 0]
 
 
 def check_fits(config: Any, model: int, name: Any) -> None:
-  """Refuses a size of the axis ``model``.
+  """Checks a size of the axis ``model``.
 
   Args:
-    name: what messages call the network.
+    name: name of the network in messages.
   Raises:
-    ValueError: that says what the axis does not divide, and which sizes would.
+    ValueError: with the number that the axis does not divide, and the valid sizes.
   """
   if model == 1:
     return
@@ -161,14 +160,14 @@ def check_fits(config: Any, model: int, name: Any) -> None:
 
 
 def divided_axis(path: str, shape: tuple[int, ...], model: int, *, tied: bool = False, vocab: bool = True) -> int | None:
-  """The axis of a parameter that the axis ``model`` of a mesh divides; None is a parameter that stays whole.
+  """The axis of a parameter that the axis ``model`` of a mesh divides; None is a copied parameter.
 
-  A token table or an output head whose side it does not divide stays whole: vocabularies may have any size.
+  A token table or an output head whose side it does not divide is copied: vocabularies may have any size.
 
   Args:
     path: names joined by dots.
     model: size of the axis.
-    tied: whether the token table is the output head too.
+    tied: whether the token table is also the output head.
     vocab: whether token table and output head are divided.
   """
   *_, module, kind = ("", *path.split("."))
@@ -183,13 +182,13 @@ def divided_axis(path: str, shape: tuple[int, ...], model: int, *, tied: bool = 
 
 
 def param_specs(params: PyTree, model: int, *, tied: bool = False, vocab: bool = True) -> PyTree:
-  """How every parameter of a network with ``tensor_parallel`` is divided (`divided_axis`).
+  """The division of every parameter of a network with ``tensor_parallel`` (`divided_axis`).
 
   Args:
-    params: parameters or their shapes, nested dicts by the names of modules, or with them in it.
+    params: parameters or their shapes, as nested dicts by the names of modules, or a tree that contains them.
   """
 
-  def spec(path: tuple, leaf: Any) -> PartitionSpec:
+  def spec(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
     name = ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)
     axis = divided_axis(name, leaf.shape, model, tied=tied, vocab=vocab)
     return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, MODEL)
@@ -198,10 +197,10 @@ def param_specs(params: PyTree, model: int, *, tied: bool = False, vocab: bool =
 
 
 def over_rows(function: Callable[..., PyTree], mesh: Mesh) -> Callable[..., PyTree]:
-  """``function(params, *rows)`` for every group of devices and its rows; the results are put together by rows.
+  """``function(params, *rows)`` for every group of devices and its rows; results are concatenated by rows.
 
   Args:
-    function: pure; all leaves of its arguments but the first and of its results are ``[B, ...]``.
+    function: pure; all leaves of its results and of its arguments after the first are ``[B, ...]``.
   """
 
   def mapped(params: PyTree, *rows: PyTree) -> PyTree:
@@ -217,7 +216,7 @@ def over_rows(function: Callable[..., PyTree], mesh: Mesh) -> Callable[..., PyTr
 def place(tree: PyTree, mesh: Mesh, specs: PyTree | PartitionSpec = PartitionSpec()) -> PyTree:
   """Arrays on the devices of a mesh, copied to all of them unless ``specs`` divide them.
 
-  In several processes every one must give the same arrays.
+  With several processes, all must give the same arrays.
   """
   if isinstance(specs, PartitionSpec):
     specs = jax.tree.map(lambda _: specs, tree)
@@ -231,7 +230,7 @@ def rows(tree: PyTree, mesh: Mesh) -> PyTree:
   """Arrays ``[B, ...]`` whose rows are divided over the axis ``data``.
 
   Raises:
-    ValueError: if it does not divide them.
+    ValueError: if the axis does not divide them.
   """
   sizes = MeshSizes(**mesh.shape)
   for leaf in jax.tree.leaves(tree):
@@ -240,7 +239,7 @@ def rows(tree: PyTree, mesh: Mesh) -> PyTree:
 
 
 def on_host(tree: PyTree) -> PyTree:
-  """Whole arrays as numpy arrays. Where they lie in several processes, every one must ask for them, and gets them."""
+  """Full arrays as numpy arrays. With several processes, all must call this, and all get the arrays."""
   leaves, structure = jax.tree.flatten(tree)
   far = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array) and not _is_here(leaf)]
   if far:

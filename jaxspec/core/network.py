@@ -1,4 +1,4 @@
-"""A network with its weights: what a checkpoint holds, and what families, methods and decoders take."""
+"""A network with its weights, from a checkpoint or from functions, for families, methods and decoders."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from jaxspec.core.types import Params
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Network:
-  """Pure functions, their weights, and what is known about them.
+  """Pure functions with their weights, config and provenance.
 
   Attributes:
-    fns: `jaxspec.core.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for vector tokens.
+    fns: `jaxspec.core.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for continuous tokens.
     params: the weights, or their shapes (`jaxspec.io.checkpoints.load`).
-    config: the frozen config, None for a network of your own.
-    meta: provenance and figures, as a checkpoint stores them; ``calibration`` of a CIAR edge network, ``guided`` False for a
-      draft that was trained to need no guidance.
-    name: what messages call it.
-    family_name: name of its family (`jaxspec.models.registry`); "" for a network of your own.
-    path: the checkpoint folder that it was loaded from; None for a network of your own.
+    config: the frozen config, None for a user-defined network.
+    meta: provenance and figures of the checkpoint; ``calibration`` of a CIAR edge network, ``guided`` False for a draft
+      trained on guided targets.
+    name: name in messages.
+    family_name: name of its family (`jaxspec.models.registry`); "" for a user-defined network.
+    path: its checkpoint folder; None for a user-defined network.
   """
 
   fns: Any
@@ -44,7 +44,7 @@ class Network:
     """The checkpoint folder, for the files beside the weights.
 
     Raises:
-      ValueError: for a network that was not loaded from one.
+      ValueError: for a network without a checkpoint.
     """
     if self.path is None:
       raise ValueError(f"Must have a network that was loaded from a folder, we instead got {self}")
@@ -52,7 +52,7 @@ class Network:
 
   @property
   def has_weights(self) -> bool:
-    """Whether something can be computed; False where the parameters are shapes alone."""
+    """Whether it has weights; False if the parameters are shapes."""
     return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(self.params))
 
   @property

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, PyTree
-from jaxspec.core.verdicts import empty_draft
 
 
 @dataclasses.dataclass(frozen=True)
 class NoDrafter(Drafter):
   """Drafts nothing."""
 
-  window: ClassVar[int] = 0
-  calls_per_round: ClassVar[int] = 0
+  window = 0
+  calls_per_round = 0
 
   def draft(self, params: PyTree, keys: Key, state: PyTree, cursor: Cursor) -> tuple[Draft, PyTree, PyTree]:
-    return empty_draft(cursor.last), (), ()
+    return Draft.empty(cursor.last), (), ()
 
 
 NO_DRAFTER = NoDrafter()

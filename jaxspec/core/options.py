@@ -1,8 +1,8 @@
-"""Options: dataclass fields that carry their help and their range.
+"""Options: dataclass fields with help and range.
 
-A frozen dataclass declares an option once, with `option`: its default, its help, its bounds. The checks of a value, the
-options of the command line, the JSON of a bundle's defaults and the sweeps of an audit are all read off these
-declarations. Methods (`jaxspec.methods`) and sampling settings (`jaxspec.sampling`) are such dataclasses.
+A frozen dataclass declares an option once, with `option`: its default, its help, its bounds. Checks of values, options of
+the command line, the JSON of a bundle's defaults and sweeps of an audit derive from these declarations. Methods
+(`jaxspec.methods`) and sampling settings (`jaxspec.sampling`) are such dataclasses.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import typing
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-LARGEST_INT = 2**31 - 1  # of what programs count
+LARGEST_INT = 2**31 - 1  # of counts in programs
 MAX_SEED = 2**32 - 1  # of the seeds of commands
-LARGEST = 1_000_000  # of scales: products with logits stay far from where float32 ends
+LARGEST = 1_000_000  # of scales: products with logits stay within float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class OptionSpec:
   Attributes:
     help: one sentence for the command line.
     ge, gt, le, lt: bounds of a number, None for none. Numbers must be finite unless ``infinite``.
-    choices: the values that are allowed, None for any.
+    choices: the allowed values, None for any.
     infinite: whether a number may be infinite.
   """
 
@@ -41,7 +41,7 @@ class OptionSpec:
   infinite: bool = False
 
   def check(self, name: str, value: Any) -> None:
-    """Raises a ValueError if a value is outside of what is declared; None passes where the field allows it."""
+    """Raises a ValueError for an undeclared value; None is valid if the field allows it."""
     if value is None:
       return
     if self.choices is not None and value not in self.choices:
@@ -65,7 +65,7 @@ class OptionSpec:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-  """The end of a message about an unknown name: what was probably meant, or nothing."""
+  """Suggestion at the end of a message about an unknown name, or ""."""
   known = list(known)
   close = [each for each in known if name and each.startswith(name.lower())]
   close = close or difflib.get_close_matches(name.lower(), known, n=1)
@@ -78,18 +78,18 @@ def option(default: Any, help: str, **spec: Any) -> Any:
 
 
 class Option(NamedTuple):
-  """One declared option of a class, as the command line and JSON readers see it."""
+  """One declared option of a class, for the command line and JSON readers."""
 
   name: str
   kind: type  # int, float, str or bool; of a tuple that of its items
   optional: bool  # None is allowed
   default: Any
   spec: OptionSpec
-  also: tuple[type, ...] = ()  # other types that values may have: int where the kind is str, of ``int | str``
+  also: tuple[type, ...] = ()  # other types of values: int if the kind is str, for ``int | str``
   many: bool = False  # the value is a tuple of any length; JSON has a list, a command line items with commas between
 
   def check(self, value: Any) -> None:
-    """Raises a ValueError, one line, if the value has another type or lies outside of the declared range."""
+    """Raises a ValueError of one line if the value has another type or is outside of the declared range."""
     if value is None and self.optional:
       return
     if self.many:
@@ -128,10 +128,10 @@ def options_of(cls: type) -> dict[str, Option]:
 
 
 def check_options(value: Any) -> None:
-  """Checks every declared option of a dataclass instance, type and range; scalars of arrays become numbers of Python.
+  """Checks every declared option of a dataclass instance, type and range; array scalars become Python numbers.
 
   Raises:
-    ValueError: naming the first option that does not fit.
+    ValueError: naming the first invalid option.
   """
   for declared in _declared(type(value)):
     given = plain(getattr(value, declared.name))  # of a sweep; hashes as Python's number
@@ -142,7 +142,7 @@ def check_options(value: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-  """A number as Python has it, where NumPy, JAX or PyTorch holds it as a scalar; everything else as it is."""
+  """Scalars of NumPy, JAX or PyTorch as Python numbers; other values are unchanged."""
   if getattr(value, "ndim", None) != 0 or not hasattr(value, "item"):
     return value
   try:
@@ -166,5 +166,5 @@ def check_length(max_len: Any) -> int:
 
 
 def values_of(value: Any) -> dict[str, Any]:
-  """The declared options of a dataclass instance and their values, as JSON can hold them."""
+  """The declared options of a dataclass instance and their values, as JSON values."""
   return {declared.name: getattr(value, declared.name) for declared in _declared(type(value))}

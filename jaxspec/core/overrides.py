@@ -18,10 +18,10 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
 
   Args:
     config: a frozen dataclass, possibly with dataclasses as fields.
-    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string. A field
-      that holds a string takes any value but None as a string.
+    assignments: ``"name=value"`` or ``"outer.name=value"``. Values are Python literals; anything else is a string. A string
+      field takes any value except None as a string.
   Raises:
-    ValueError: for a malformed assignment, an unknown name, or a value of another type than the present one.
+    ValueError: for a malformed assignment, an unknown name, or a value of another type than the current one.
 
   >>> from jaxspec.training.optimizer import OptimizerConfig
   >>> override(OptimizerConfig(), ["learning_rate=3e-4"]).learning_rate
@@ -55,14 +55,14 @@ def differences(default: Config, config: Config) -> list[str]:
 
 
 def literal(text: str) -> Any:
-  """A Python literal, or the text itself where it is none."""
+  """A Python literal, or else the text itself."""
   try:
     return ast.literal_eval(text)
   except (ValueError, SyntaxError, TypeError):  # TypeError: a list as a key
     return text
 
 
-def _replace(config, path: list[str], value, assignment: str):
+def _replace(config: Any, path: list[str], value: Any, assignment: str) -> Any:
   name, *rest = path
   known = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
   if name not in known:
@@ -85,6 +85,6 @@ def _replace(config, path: list[str], value, assignment: str):
   return dataclasses.replace(config, **{name: value})
 
 
-def _may_be_none(config, name: str) -> bool:
+def _may_be_none(config: Any, name: str) -> bool:
   (field,) = [field for field in dataclasses.fields(config) if field.name == name]
   return any(word in str(field.type) for word in ("None", "Optional", "Any"))

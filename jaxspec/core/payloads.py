@@ -10,7 +10,7 @@ from jaxspec.core.types import Array, Key, PyTree
 
 
 class PendingTokens(NamedTuple):
-  """`Draft.payload` of a drafter that accepts tokens locally: the committed tokens by position, and how many of them the
+  """`Draft.payload` of a drafter that accepts tokens locally: the committed tokens by position, and the number that the
   target has read."""
 
   tokens: Array  # [B, N] int32, the committed tokens
@@ -19,7 +19,7 @@ class PendingTokens(NamedTuple):
 
 
 class DraftedScale(NamedTuple):
-  """A drafted map, and what it and the target's map are drawn from."""
+  """A drafted scale, with the distributions of draft and target."""
 
   tokens: Array  # [B, S] int32
   draft: Array  # [B, S, V] processed logits of the draft network
@@ -27,25 +27,25 @@ class DraftedScale(NamedTuple):
 
 
 class Replaced(NamedTuple):
-  """What stands for a rejected map."""
+  """Replacement of a rejected scale."""
 
   tokens: Array  # [B, S] int32
-  tries: Array  # [B] int32, proposals that were drawn
-  fallback: Array  # [B] bool, none was kept within the cap: the last one stands, which is not exact
+  tries: Array  # [B] int32, drawn proposals
+  fallback: Array  # [B] bool, none was accepted within the cap: the last one is used, which is not exact
 
 
 class AcceptScale(Protocol):
-  """An acceptance rule for maps; frozen and hashable. Keys are those of the map (`jaxspec.core.rng.of_token`)."""
+  """An acceptance rule for scales; frozen and hashable. Keys are those of the scale (`jaxspec.core.rng.of_token`)."""
 
   def accepts(self, keys: Key, drafted: DraftedScale) -> Array:
     """``[B]`` bool."""
     ...
 
   def replace(self, keys: Key, drafted: DraftedScale, needed: Array) -> Replaced:
-    """Scales in the place of rejected ones; only rows ``needed [B]`` count."""
+    """Replacements of rejected scales; only rows ``needed [B]`` are used."""
     ...
 
 
 def as_token(tokens: Array, width: int) -> Array:
-  """A map ``[B, S]`` as a token ``[B, C]``: filled up with -1."""
+  """A scale ``[B, S]`` as a token ``[B, C]``, padded with -1."""
   return jnp.pad(tokens, ((0, 0), (0, width - tokens.shape[1])), constant_values=-1)

@@ -1,41 +1,41 @@
-"""The platform that a program is traced for: that of this process, or another one that it is lowered or planned for.
+"""The platform of a traced program: that of this process, or another one for lowering and plans.
 
-A few functions choose their formulation by it (`linear`, the types of a cache, the rounding of products). Everything else is
-the same program on every platform.
+A few functions select their formulation by it (`linear`, the types of a cache, the rounding of products). All other code is
+the same on every platform.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import jax
 
-_OTHER = jax.make_user_context(default_value=None)  # jax keeps what it traced for each of its values apart
+_OTHER = jax.make_user_context(default_value=None)  # jax caches traces separately for each value
 
 
 def platform() -> str:
   """``cpu``, ``gpu`` or ``tpu``.
 
   Raises:
-    ValueError: if JAX cannot start the backend that it is told to take.
+    ValueError: if JAX cannot start the selected backend.
   """
   try:
     return _OTHER.value or jax.default_backend()
-  except Exception as error:  # a RuntimeError, or an AssertionError without a word
+  except Exception as error:  # a RuntimeError, or an AssertionError without a message
     wanted, reason = jax_setting("jax_platforms"), " ".join(str(error).split()).partition(" (set JAX_PLATFORMS")[0]
     said = f"JAX cannot start the backend {wanted!r} here" if wanted else "JAX cannot start a backend here"
     raise ValueError(f"{said} (JAX_PLATFORMS): {reason or 'no device or no plugin of it is there'}") from error
 
 
 def jax_setting(name: str) -> Any:
-  """The value of ``jax.config.name``. JAX adds these attributes at run time, so that a type checker does not know them."""
+  """The value of ``jax.config.name``. JAX adds these attributes at run time, so type checkers do not know them."""
   return getattr(jax.config, name)
 
 
 @contextlib.contextmanager
-def tracing_for(name: str) -> Iterator[None]:
-  """Functions that are traced inside of the block are those of another platform."""
+def tracing_for(name: str) -> Generator[None, None, None]:
+  """Functions traced inside of the block are for another platform."""
   with _OTHER(name):
     yield

@@ -1,15 +1,15 @@
-"""Numbers of a decode: 32 bits wide, and matrix products of bfloat16 roundings with float32 sums where they pay.
+"""Precision of a decode: 32 bits, and optional matrix products of bfloat16 inputs with float32 sums.
 
-``jax.default_matmul_precision("bfloat16")`` gives such products on a TPU. XLA ignores it on a CPU, so they are written
-out here; everything else stays in float32. On a CPU with bfloat16 instructions they nearly double the speed of training,
-and a decode reads half as many bytes of weights per pass.
+``jax.default_matmul_precision("bfloat16")`` gives such products on a TPU. XLA ignores it on a CPU, so they are implemented
+here; other operations stay in float32. On a CPU with bfloat16 instructions they nearly double the speed of training, and a
+pass of a decode reads half of the bytes of weights.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,11 +26,11 @@ _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 
 
 @contextlib.contextmanager
-def precision_context(matmul_precision: str | None = None) -> Iterator[None]:
-  """The context in which decodes are compiled and run: 32 bits, and a precision of products (None: JAX's setting).
+def precision_context(matmul_precision: str | None = None) -> Generator[None, None, None]:
+  """The context to compile and run decodes: 32 bits, and a precision of products (None: JAX's setting).
 
   With ``jax_enable_x64``, index arithmetic would be 64 bits wide, and random numbers, and with them tokens, would differ.
-  A decode draws the same tokens with and without it.
+  With this context, tokens do not depend on it.
   """
   with contextlib.ExitStack() as stack:
     if jax_setting("jax_enable_x64"):
@@ -41,7 +41,7 @@ def precision_context(matmul_precision: str | None = None) -> Iterator[None]:
 
 
 def in_32_bits(fn: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
-  """A function that is traced in `precision_context`; 64-bit arrays among its arguments are cast to 32 bits."""
+  """The function traced in `precision_context`; 64-bit arguments are cast to 32 bits."""
 
   @functools.wraps(fn)
   def narrowed(*args: _Args.args, **kwargs: _Args.kwargs) -> _Result:
@@ -55,17 +55,17 @@ def in_32_bits(fn: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
 
 
 def narrow(tree: Any) -> Any:
-  """A pytree whose arrays of 64-bit numbers are cast to 32 bits; call it outside of `precision_context`, or JAX warns."""
+  """Casts 64-bit arrays of a pytree to 32 bits; call it outside of `precision_context`, or JAX warns."""
 
-  def cast(leaf):
+  def cast(leaf: Any) -> Any:
     dtype = _NARROW.get(leaf.dtype.name) if isinstance(leaf, jax.Array) else None
     return leaf if dtype is None else leaf.astype(dtype)
 
   return jax.tree.map(cast, tree)
 
 
-def halves_products(dtype) -> bool:
-  """Whether float32 products are to be computed from bfloat16 inputs here."""
+def halves_products(dtype: Any) -> bool:
+  """Whether float32 products use bfloat16 inputs here."""
   halving = ("bfloat16", "BF16_BF16_F32", jax.lax.DotAlgorithmPreset.BF16_BF16_F32)
   return platform() == "cpu" and dtype == jnp.float32 and jax_setting("jax_default_matmul_precision") in halving
 
@@ -74,7 +74,7 @@ def halves_products(dtype) -> bool:
 def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) -> Array:
   """Product of bfloat16 roundings with float32 sums; contracts axis ``contract[0]`` of x with ``contract[1]`` of y.
 
-  Its gradient is made of products of the same kind. JAX's own rule would multiply the float32 gradient with a bfloat16
+  Its gradient consists of products of the same kind. JAX's own rule would multiply the float32 gradient with a bfloat16
   matrix, which XLA computes in float32 on a CPU.
 
   Args:
@@ -88,11 +88,11 @@ def dot_bf16(x: Array, y: Array, contract: tuple[int, int], num_batch: int = 0) 
   return jax.lax.dot_general(x.astype(jnp.bfloat16), y.astype(jnp.bfloat16), dims, preferred_element_type=jnp.float32)
 
 
-def _dot_fwd(x: Array, y: Array, contract: tuple[int, int], num_batch: int):
+def _dot_fwd(x: Array, y: Array, contract: tuple[int, int], num_batch: int) -> tuple[Array, tuple[Array, Array]]:
   return dot_bf16(x, y, contract, num_batch), (x, y)
 
 
-def _dot_bwd(contract: tuple[int, int], num_batch: int, residuals, grad: Array):
+def _dot_bwd(contract: tuple[int, int], num_batch: int, residuals: tuple[Array, Array], grad: Array) -> tuple[Array, Array]:
   def of(axis: int, other: Array, other_contract: int, grad_contract: int, like: Array) -> Array:
     free = 2 * num_batch + 1 - other_contract  # the other of the two axes that follow the batch
     product: Array = dot_bf16(grad, other, (grad_contract, free), num_batch)  # [*batch, free, contracted]
@@ -106,7 +106,7 @@ dot_bf16.defvjp(_dot_fwd, _dot_bwd)
 
 
 def of_user() -> str | None:
-  """What JAX is told to do (``JAX_DEFAULT_MATMUL_PRECISION``, `jax.config`), in our words where we have one; else None."""
+  """JAX's setting (``JAX_DEFAULT_MATMUL_PRECISION``, `jax.config`), by its name in `PRECISIONS` if it has one; else None."""
   said = jax_setting("jax_default_matmul_precision")
   return "float32" if said == "highest" else said  # JAX knows both names for one precision
 

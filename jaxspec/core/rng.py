@@ -1,9 +1,9 @@
 """Named random streams.
 
 Every random number of a decode is drawn from ``fold_in(fold_in(fold_in(row_key, stream), round), offset)``. Streams
-have names because the key-reuse checker of jax does not detect two `fold_in` calls with the same number. A step that is
-called again in the same round gives the same answer. Retries over a network are therefore safe, and the fused loop, the
-Python loop and two machines give the same tokens.
+have names because the key-reuse checker of jax does not detect two `fold_in` calls with the same number. A step repeated in
+the same round gives the same result. Retries over a network are therefore safe, and the fused loop, the Python loop and two
+machines give the same tokens.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import Array, HostArray, Key
 
-_KIND = "threefry2x32"  # of all keys that a decode draws from, whatever kind JAX makes by default
-_KIND_OF_WORDS = {2: _KIND, 4: "rbg"}  # by the length of a key that is an array of numbers
+_KIND = "threefry2x32"  # of all keys of a decode, for any default of JAX
+_KIND_OF_WORDS = {2: _KIND, 4: "rbg"}  # by the length of the key data
 
 
 class Stream(enum.IntEnum):
@@ -31,8 +31,8 @@ class Stream(enum.IntEnum):
   FIRST = 5
   ORDER = 6  # generation orders
   DENOISE = 7  # noise of the denoising steps; NOISE is the noise of their first state
-  OPEN = 8  # token 0, where the draft side draws it
-  REFINE = 9  # the last denoising steps of tokens that were drawn without them
+  OPEN = 8  # token 0, if the draft side draws it
+  REFINE = 9  # the remaining denoising steps of tokens
 
 
 def row_keys(key: Key | int, num_rows: int) -> Key:
@@ -43,7 +43,7 @@ def row_keys(key: Key | int, num_rows: int) -> Key:
       ``jax.random.key(3)``. Keys of other generators become keys of threefry: rows of ``rbg`` and ``unsafe_rbg`` are not
       independent of their neighbours under `jax.vmap`.
   Raises:
-    ValueError: if ``key`` is an array of another length, or is no key.
+    ValueError: if ``key`` is an array of another length, or not a key.
   """
   key = _typed(key)
   if key.ndim == 0:
@@ -58,7 +58,7 @@ _SAMPLE = 1 << 24
 
 
 def sample_key(key: Key, prompt: Array | int, sample: Array | int) -> Key:
-  """The row key of one sample of one prompt, whatever the batch; the first is that of `row_keys`."""
+  """The row key of one sample of one prompt, independent of the batch; the first sample has the key of `row_keys`."""
   first = jax.random.fold_in(key, prompt)
   other = jax.random.key_data(jax.random.fold_in(first, _SAMPLE + sample))
   data = jnp.where(jnp.asarray(sample) == 0, jax.random.key_data(first), other)
@@ -66,7 +66,7 @@ def sample_key(key: Key, prompt: Array | int, sample: Array | int) -> Key:
 
 
 def row_key_data(key: Key | int, num_rows: int) -> Array:
-  """The data ``[B, 2]`` uint32 of `row_keys`, as programs take it; `of_key_data` makes keys of it.
+  """The data ``[B, 2]`` uint32 of `row_keys`, for arguments of programs; `of_key_data` is the inverse.
 
   Raises:
     ValueError: as `row_keys`.
@@ -111,16 +111,16 @@ def stream_keys(keys: Key, stream: Stream, round_: Array) -> Key:
 
   Args:
     keys: ``[B]`` row keys.
-    round_: ``[]`` int32, or ``[B]`` where every row is in a round of its own.
+    round_: ``[]`` int32, or ``[B]`` with one round per row.
   """
   fold = lambda key, number: jax.random.fold_in(jax.random.fold_in(key, int(stream)), number)
   return jax.vmap(fold, in_axes=(0, 0 if jnp.ndim(round_) else None))(keys, round_)
 
 
 def of_token(keys: Key, index: int | Array) -> Key:
-  """Keys ``[B]`` of the token at one index of every row, whatever round draws it.
+  """Keys ``[B]`` of the token at one index of every row, independent of the round.
 
-  Rounds of rows that keep one length may draw a token again; it is then the same token, with the same decision.
+  Rounds of rows of equal length may draw a token again, with the same result.
 
   Args:
     keys: ``[B]`` of one stream.
@@ -142,7 +142,7 @@ def uniform(keys: Key, offset: Array | int) -> Array:
   return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, offset)))(keys)
 
 
-# Offset of the keys of scores that draw; above every offset of `uniforms`, below `_FINAL`.
+# Offset of the keys of random scores; above every offset of `uniforms`, below `_FINAL`.
 _SCORE = 1 << 19
 
 

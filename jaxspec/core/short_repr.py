@@ -1,4 +1,4 @@
-"""What `repr` says of values that hold arrays: dtypes and shapes, on a line that a person can read."""
+"""`repr` of values with arrays: dtypes and shapes, on one readable line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST = 60  # characters of one value
 
 
 def short_repr(self: Any) -> str:
-  """A ``__repr__`` of dataclasses and named tuples: ``Name(field=value, ...)``, without what is at its default."""
+  """A ``__repr__`` of dataclasses and named tuples: ``Name(field=value, ...)``, without fields at their defaults."""
   if dataclasses.is_dataclass(self):
     fields = {field.name: field.default for field in dataclasses.fields(self) if field.repr}
   else:
@@ -27,8 +27,8 @@ def _shown(value: Any) -> str:
     return f"{value.dtype}{list(value.shape)}"
   if isinstance(value, Mapping) and (arrays := list(filter(_is_array, jax.tree.leaves(value)))):
     return f"{{{len(arrays)} arrays, {_count(arrays):,} numbers}}"
-  if hasattr(value, "_fields") and all(callable(field) or field is None for field in value):
-    return repr(value)  # a network as functions names itself
+  if hasattr(value, "_fields") and any(map(callable, value)) and all(map(_is_function, value)):
+    return repr(value)  # a network of functions has its own repr
   is_dataclass = hasattr(value, "__dataclass_fields__") and hasattr(value, "__dict__")
   if is_dataclass or hasattr(value, "_fields"):
     fields = vars(value).values() if is_dataclass else value
@@ -39,11 +39,16 @@ def _shown(value: Any) -> str:
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
+def _is_function(value: Any) -> bool:
+  """Whether a field of a network is a function, a tuple of them, or missing."""
+  return value is None or callable(value) or hasattr(value, "_fields")
+
+
 def _is_array(value: Any) -> bool:
   """Whether a value is an array, or the shape of one."""
   return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def _count(arrays: list[Any]) -> int:
-  """How many numbers arrays hold."""
+  """Total size of arrays."""
   return sum(math.prod(array.shape) for array in arrays)

@@ -1,4 +1,4 @@
-"""What a decode carries from round to round, and what it returns."""
+"""State of a decode between rounds, and its result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree
 
 
 class Origin(enum.IntEnum):
-  """Where a committed token came from."""
+  """Origin of a committed token."""
 
   EMPTY = 0
   FIRST = 1  # drawn from the prefill
@@ -41,8 +41,8 @@ class Counters:
   drafted: Array  # tokens proposed to the target (levels of a tree)
   accepted: Array  # proposed tokens that were accepted
   local: Array  # tokens accepted locally by the draft side
-  target_calls: Array  # rounds in which the target added a token, and the prefill where token 0 came from it
-  draft_calls: Array  # forward passes of the draft network, its prefill included
+  target_calls: Array  # rounds with a token of the target, and the prefill if it drew token 0
+  draft_calls: Array  # forward passes of the draft network, including its prefill
 
 
 @flax.struct.dataclass
@@ -63,13 +63,13 @@ class DraftSide:
 
 @flax.struct.dataclass
 class TargetSide:
-  """State of the target side when the two sides are apart; it has a cursor of its own."""
+  """State of the target side on another machine, with its own cursor."""
 
   __repr__ = short_repr
 
   cursor: Cursor
   keys: Key  # [B]
-  max_len: Array  # [] int32, or [B] where every row has its own
+  max_len: Array  # [] int32, or [B] with one per row
   verifier: PyTree
 
 
@@ -98,8 +98,8 @@ class DecodeResult(NamedTuple):
   accepted_mask: Array  # [B, N] bool
   origin: Array  # [B, N] int8
   commit_round: Array  # [B, N] int32
-  metrics: PyTree = ()  # leaves [B, N], what the acceptance rule reported about each token (`jaxspec.audited`), or ()
-  report: PyTree = ()  # what the drafter counted by itself (`Drafter.report`)
+  metrics: PyTree = ()  # leaves [B, N], the rule's report about each token (`jaxspec.audited`), or ()
+  report: PyTree = ()  # the drafter's counts (`Drafter.report`)
 
   def __repr__(self) -> str:
     shape = getattr(self.tokens, "shape", None)  # a tree of other leaves has none

@@ -1,6 +1,7 @@
-"""Functions over the rows and tokens of a batch, of discrete and continuous tokens alike.
+"""Functions over rows and tokens, both discrete and continuous.
 
-Discrete tokens have shape ``[B, N]``, continuous ones ``[B, N, C]``. Flags and positions of tokens have no last axis.
+Discrete tokens have shape ``[B, N]``, continuous ones ``[B, N, C]``. Flags and positions of tokens have no last axis in both
+cases.
 """
 
 from __future__ import annotations
@@ -26,5 +27,5 @@ def num_leading(flags: Array) -> Array:
 
 
 def over_rows(value: Array, like: Array) -> Array:
-  """A parameter ``[]`` as it is, or one for each row ``[B]`` as ``[B, 1, ...]`` of the rank of ``like [B, ...]``."""
+  """A parameter ``[]`` unchanged, or one per row ``[B]`` as ``[B, 1, ...]`` with the rank of ``like [B, ...]``."""
   return value.reshape(-1, *[1] * (like.ndim - 1)) if jnp.ndim(value) else value

@@ -1,4 +1,4 @@
-"""What the tokens of a row may be, in one value that goes from a family to its decoders and methods."""
+"""The tokens of a row as one value of a family, for its decoders and methods."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from jaxspec.core.short_repr import short_repr
 from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
 from jaxspec.core.types import Array
 
-# (index of a token in its row, ``[...]`` int32 from 0) -> the ids that it may be, ``[..., V]`` bool. Hashable, and equal for
-# equal rules, like everything static.
+# (index of a token in its row, ``[...]`` int32 from 0) -> its legal ids, ``[..., V]`` bool. Hashable, and equal for equal
+# rules, as a static argument.
 LegalFn = Callable[[Array], Array]
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenSpace:
-  """The tokens of a row: their kind, their number, and the tables by which methods compare them.
+  """The tokens of a row: their kind, their number, and tables to compare them.
 
-  Tables are functions, so that nothing is loaded before a method reads it.
+  Tables are functions, so that they are loaded on demand.
 
   Attributes:
-    kind: of the tokens (`jaxspec.core.token_kinds`).
+    kind: kind of the tokens (`jaxspec.core.token_kinds`).
     vocab_size: ``V``; None without a vocabulary.
-    num_tokens: tokens of a row; None where rows end at an end token, or where the sampling settings decide.
+    num_tokens: tokens of a row; None if rows end at an end token, or if the number depends on the sampling settings.
     grid: rows and columns of the tokens of an image; None for others.
     codebook: returns ``[V, C]``, the rows of the image tokenizer; None without one.
     embedding: returns ``[V, D]``, the target's input embedding; None without one.
-    legal: which ids a token may be at each index of a row; None: all.
-    unit_codes: whether codes are compared at unit length, as most image tokenizers look them up.
+    legal: legal ids at each index of a row; None: all.
+    unit_codes: whether codes are compared at unit length, as in most image tokenizers.
   """
 
   __repr__ = short_repr

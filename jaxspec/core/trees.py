@@ -1,11 +1,11 @@
 """Geometry of draft trees, as pure functions of the parent indices.
 
-The nodes of a tree are the ``K`` tokens of a `Draft`; ``parents[b, i]`` is the node that node i continues, or -1 where it
-continues the newest committed token (the root, which is no node). A node comes after its parent (``parents[b, i] < i``),
+The nodes of a tree are the ``K`` tokens of a `Draft`; ``parents[b, i]`` is the node that node i continues, or -1 if it
+continues the newest committed token (the root, which is not a node). A node comes after its parent (``parents[b, i] < i``),
 and the children of one node are visited in the order of their indices. A chain is the tree with ``parents = [-1, 0, 1,
-...]``. A chain is written as `Draft.parents` None, so that it pays for no masks.
+...]``. A chain has no parents, ``[B, 0]`` (`Draft.is_tree`), and needs no masks.
 
-No function loops over levels. Ancestors come from repeated squaring of a matrix; everything else follows from them.
+No function loops over levels. Ancestors come from repeated squaring of a matrix; other quantities follow from them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from jaxspec.core.types import Array, Draft, Verdict
 
 def parents_of(draft: Draft) -> Array:
   """Parents ``[B, K]`` int32 of a tree or of a chain."""
-  if draft.parents is not None:
+  if draft.is_tree:
     return draft.parents
   rows, window = draft.tokens.shape[:2]
   return jnp.broadcast_to(jnp.arange(-1, window - 1, dtype=jnp.int32)[None], (rows, window))
 
 
 def ancestors(parents: Array) -> Array:
-  """``[B, K, K]`` bool: entry (i, j) is True where node j is node i or an ancestor of it."""
+  """``[B, K, K]`` bool: entry (i, j) is True if node j is node i or an ancestor of it."""
   size = parents.shape[1]
   node = jnp.arange(size)[None, None]
   reach = ((parents[..., None] == node) | (node == node.swapaxes(1, 2))).astype(jnp.float32)
-  # Each squaring doubles the number of steps that are followed; a path has at most K - 1 steps.
+  # Each squaring doubles the length of followed paths; a path has at most K - 1 steps.
   for _ in range(max(size - 2, 0).bit_length()):
     reach = jnp.minimum(jnp.einsum("bij,bjk->bik", reach, reach), 1.0)
   return reach > 0.5
@@ -42,21 +42,21 @@ def depths(reach: Array) -> Array:
 
 
 def earlier_siblings(parents: Array) -> Array:
-  """``[B, K, K]`` bool: entry (i, j) is True where node j has the same parent as node i and is visited before it."""
+  """``[B, K, K]`` bool: entry (i, j) is True if node j has the same parent as node i and is visited before it."""
   node = jnp.arange(parents.shape[1])
   before = node[None, :] < node[:, None]  # [K, K]
   return (parents[:, :, None] == parents[:, None, :]) & before[None]
 
 
 def layout(draft: Draft) -> tuple[Array, Array | None]:
-  """Positions and mask with which a network reads ``[root, nodes ...]`` in one pass.
+  """Positions and mask for a pass of a network over ``[root, nodes ...]``.
 
   Returns:
     Positions ``[B or 1, K + 1]`` int32 relative to the root (depths), and a mask ``[B, K + 1, K + 1]`` bool, True where an
     input may attend to another; None is a causal chain.
   """
   rows, window = draft.tokens.shape[:2]
-  if draft.parents is None:
+  if not draft.is_tree:
     return jnp.arange(window + 1, dtype=jnp.int32)[None], None
   reach = ancestors(draft.parents)
   root = jnp.zeros((rows, 1), jnp.int32)
@@ -81,8 +81,8 @@ def path_nodes(on_path: Array, depth: Array, length: int) -> Array:
 
 
 def accepted_tokens(draft: Draft, verdict: Verdict) -> Array:
-  """Tokens of the draft ``[B, K]``, or of its path ``[B, L]``, of which the leading ``num_accepted`` are accepted."""
-  if verdict.path is None:
+  """Tokens of the draft ``[B, K]``, or of its path ``[B, L]``, where the leading ``num_accepted`` are accepted."""
+  if not draft.is_tree:
     return draft.tokens
   return jnp.take_along_axis(draft.tokens, verdict.path, axis=1)
 
@@ -90,9 +90,8 @@ def accepted_tokens(draft: Draft, verdict: Verdict) -> Array:
 def ended_by_rejection(draft: Draft, verdict: Verdict) -> Array:
   """``[B]`` bool: the last accepted token (or the root) had drafted successors, and all of them were rejected."""
   room = verdict.num_accepted < draft.num_drafted
-  if draft.parents is None:
+  if not draft.is_tree:
     return room
-  assert verdict.path is not None  # of a tree, a verdict has the path
   last = at_position(verdict.path, jnp.maximum(verdict.num_accepted - 1, 0))
   last = jnp.where(verdict.num_accepted > 0, last, -1)
   return room & jnp.any(draft.parents == last[:, None], axis=1)

@@ -1,8 +1,8 @@
-"""The contracts of the library: what a model, a drafter, a verifier and an acceptance rule are.
+"""The contracts of the library: models, drafters, verifiers and acceptance rules.
 
-No maths lives here. Letters used in every docstring: ``B`` rows of a batch, ``N`` tokens of one result, ``K`` draft
-window, ``V`` vocabulary, ``T`` inputs of one forward pass, ``P`` positions of the condition, ``S`` cache slots.
-Positions are absolute positions in the sequence, the condition included.
+Letters used in every docstring: ``B`` rows of a batch, ``N`` tokens of one result, ``K`` draft window, ``V`` vocabulary,
+``T`` inputs of one forward pass, ``P`` positions of the condition, ``S`` cache slots. Positions are absolute positions in
+the sequence, including the condition.
 
 One round of decoding is draft -> verify -> commit::
 
@@ -12,19 +12,20 @@ One round of decoding is draft -> verify -> commit::
     cursor                      = advance(cursor, draft, verdict, max_len)
 
 The draft side and the target side only exchange `Draft` and `Verdict`. They may live in one compiled loop, in a Python
-loop, or on two machines. When they are apart, each side keeps its own `Cursor` and moves it by the same pure function.
+loop, or on two machines. On two machines, each side keeps its own `Cursor` and advances it by the same pure function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array
-HostArray = jax.Array | np.ndarray  # also what a host has not put on a device yet
+HostArray = jax.Array | np.ndarray  # also numpy arrays that are not on a device yet
 Key = jax.Array
 PyTree = Any
 Params = Any
@@ -39,7 +40,7 @@ class Intervals(NamedTuple):
   Attributes:
     centre: ``[..., H, V]`` float32.
     radius: ``[..., H, V]`` float32, at least 0.
-    lens: ``[..., L - 1, V]`` float32, logits that the output matrix gives for each layer below the last; None without them.
+    lens: ``[..., L - 1, V]`` float32, logits of the output matrix for each layer below the last; None without them.
   """
 
   centre: Array
@@ -48,11 +49,12 @@ class Intervals(NamedTuple):
 
 
 class ModelOutput(NamedTuple):
-  """What one forward pass returns.
+  """Result of one forward pass.
 
   Attributes:
-    logits: ``[B, T, V]`` float32, logits of the token after each input; None: a head reads the features instead.
-    features: ``[B, T, D]`` hidden state after the final norm (what the output head reads); guided: both halves, ``2 D``.
+    logits: ``[B, T, V]`` float32, logits of the token after each input; None if a head reads the features instead.
+    features: ``[B, T, D]`` hidden state after the final norm, the input of the output head; with guidance both halves, ``2
+      D``.
     intervals: leaves ``[B, T, H, V]``, of networks with an Inter-Head (`jaxspec.models.heads.inter_head`); else None.
   """
 
@@ -86,11 +88,11 @@ class ApplyFn(Protocol):
 
   Args:
     params: parameters.
-    inputs: token ids ``[B, T]`` int32 (or vectors ``[B, T, C]``), or the family's condition pytree (prefill).
+    inputs: tokens ``[B, T]`` int32 (or ``[B, T, C]`` float), or the family's condition pytree (prefill).
     cache: the family's cache; ``None`` runs without one (teacher forcing).
     positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper). None: a
-      whole sequence without a cache.
-      Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose positions are depths.
+      full sequence without a cache. Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose
+      positions are depths.
     mask: optional ``[B, T, W]`` bool, True where an input may attend. It replaces the causal mask for the newest ``W >= T``
       slots, which end with the slot of the last input. Every earlier slot is visible. Draft trees need it.
     inject: optional ``[B, T, D]`` added to the input embeddings.
@@ -116,7 +118,7 @@ class ApplyFn(Protocol):
 
 
 class Layers(NamedTuple):
-  """One network in three parts, of which `ModelFns.apply` is composed::
+  """One network in three parts, which `ModelFns.apply` composes::
 
       x, context = layers.embed(params, inputs, cache, positions=positions)
       x, cache = layers.blocks(params, x, context, cache, 0, layers.num_layers)
@@ -127,10 +129,10 @@ class Layers(NamedTuple):
 
   Attributes:
     embed: ``(params, inputs, cache, *, positions, mask, inject, slot) -> (x, context)``, with the arguments of `ApplyFn`:
-      the hidden states ``[B, T, D]`` below the first block, and what all blocks read besides (positions, masks, angles).
-      Of the cache only its number of slots and its mask of padding are read.
-    blocks: ``(params, x, context, cache, first, last) -> (x, cache)``, the blocks ``first .. last - 1``, both static. Of a
-      cache only the entries of these blocks are read and replaced; those of others may be None.
+      the hidden states ``[B, T, D]`` below the first block, and the blocks' common inputs (positions, masks, angles). It
+      reads only the cache's number of slots and mask of padding.
+    blocks: ``(params, x, context, cache, first, last) -> (x, cache)``, the blocks ``first .. last - 1``, both static. Only
+      the cache entries of these blocks are read and replaced; others may be None.
     head: ``(params, x, logits_at=None) -> ModelOutput`` of hidden states above any block.
     num_layers: number of blocks ``L``.
   """
@@ -146,7 +148,7 @@ class ModelFns(NamedTuple):
 
   Attributes:
     init: ``(key) -> params``, random parameters.
-    init_cache: ``(batch, max_len) -> cache``, an empty cache of so many rows and slots; both static.
+    init_cache: ``(batch, max_len) -> cache``, an empty cache with these numbers of rows and slots, both static.
     apply: the forward pass, see `ApplyFn`.
     prefix_len: ``(condition) -> int``, the number of cache slots that a condition takes; static.
     null_condition: ``(params, condition) -> condition``, the unconditional partner, for guidance; None: no guidance.
@@ -155,8 +157,7 @@ class ModelFns(NamedTuple):
     take: ``(cache, slots [M]) -> cache`` of these rows, see `jaxspec.models.nn.kv_cache.take`; for caches whose rows are
       slots of a table. None: no table holds its caches.
     put: the reverse, see `PutFn`.
-    layers: the parts of the network; None where it cannot be divided. A guided network is the guided form of its parts put
-      together.
+    layers: the parts of the network; None if it cannot be divided. The parts of a guided network are guided.
   """
 
   init: Callable[[Key], Params]
@@ -179,11 +180,11 @@ class PutFn(Protocol):
   Args:
     cache: the table, to be donated.
     rows: a cache of ``M`` rows.
-    slots: ``[M]`` int32 rows of the table; those that occur more than once hold garbage afterwards.
-    start: ``[M]`` int32, the first cache slot that is written in each row; None writes whole rows.
-    width: static, how many cache slots are written.
+    slots: ``[M]`` int32 rows of the table; repeated ones hold garbage afterwards.
+    start: ``[M]`` int32, the first written cache slot of each row; None writes full rows.
+    width: static number of written cache slots.
   Returns:
-    The table. All else in it stays.
+    The table, otherwise unchanged.
   """
 
   def __call__(
@@ -192,16 +193,16 @@ class PutFn(Protocol):
 
 
 class Condition(Protocol):
-  """What a family is conditioned on: a pytree of arrays that knows its number of rows."""
+  """A family's condition: a pytree of arrays with its number of rows."""
 
   @property
   def batch_size(self) -> int: ...
 
 
 class Cursor(NamedTuple):
-  """Progress of each row. When the two sides are apart, each side keeps one.
+  """Progress of each row. On two machines, each side keeps one.
 
-  Rows of one decode share their round and their end tokens. Rows of many decodes (`jaxspec.serving.server`) have their own.
+  Rows of one decode share round and end tokens. Rows of many decodes (`jaxspec.serving.server`) have separate ones.
 
   Attributes:
     last: ``[B]`` int32 (or ``[B, C]`` float), the newest committed token.
@@ -219,67 +220,139 @@ class Cursor(NamedTuple):
 
 
 class Draft(NamedTuple):
-  """A proposal for the next tokens of every row: what the draft side sends to the target side.
+  """A proposal for the next tokens of every row, the message of the draft side to the target side.
 
-  Locally accepted tokens come first, then the tokens to be verified. An acceptance rule only sees the latter.
+  Drafters make one with `Draft.chain` or `Draft.tree`. Locally accepted tokens come first, then the tokens to be verified.
+  An acceptance rule only sees the latter.
 
   Attributes:
-    tokens: ``[B, K]`` int32, or ``[B, K, C]`` float; what is beyond the drafts of a row is padding.
-    proposal: what the tokens to be verified were drawn from, as the rule reads it: logits ``[B, K, V]`` float32 (one array
-      of floats is nothing else; -inf where a token is impossible), or a pytree of counts or chains; ``()`` for trees.
-    num_drafted: ``[B]`` int32, the most tokens that may be accepted: valid tokens of a chain, the local ones among them, or
-      levels of a tree; 0 is legal.
+    tokens: ``[B, K]`` int32, or ``[B, K, C]`` float; entries after a row's drafts are padding.
+    proposal: the distribution of the tokens to be verified, in the rule's form: logits ``[B, K, V]`` float32 (a single float
+      array is always logits; -inf for impossible tokens), or a pytree of counts or chains; ``()`` for trees.
+    num_drafted: ``[B]`` int32, largest number of accepted tokens: valid tokens of a chain, including local ones, or levels
+      of a tree; 0 is legal.
+    num_calls: ``[B]`` int32, passes of the draft network in this round, at most `Drafter.calls_per_round`.
     parents: ``[B, K]`` int32, parent of each node of a draft tree, an earlier node or -1 for the root
-      (`jaxspec.core.trees`); None: a chain.
-    num_local: ``[B]`` int32, leading tokens that the draft side accepted by itself; None: 0.
-    needs_verify: ``[B]`` bool, whether the row asks the target; None: every row does.
-    num_calls: ``[B]`` int32, passes of the draft network in this round; None: `Drafter.calls_per_round`.
-    payload: what one kind of verifier needs besides, for example `jaxspec.core.payloads.PendingTokens`.
+      (`jaxspec.core.trees`); ``[B, 0]``: a chain.
+    num_local: ``[B]`` int32, leading tokens accepted locally by the draft side, 0 unless `Drafter.may_accept_locally`.
+    needs_verify: ``[B]`` bool, whether the row needs the target, True unless `Drafter.may_accept_locally`.
+    payload: other inputs of a kind of verifier, for example `jaxspec.core.payloads.PendingTokens`.
   """
 
   tokens: Array
   proposal: PyTree
   num_drafted: Array
-  parents: Array | None = None
-  num_local: Array | None = None
-  needs_verify: Array | None = None
-  num_calls: Array | None = None
-  payload: PyTree = ()
+  num_calls: Array
+  parents: Array
+  num_local: Array
+  needs_verify: Array
+  payload: PyTree
+
+  @classmethod
+  def chain(
+    cls,
+    tokens: Array,
+    proposal: PyTree,
+    num_drafted: Array | int,
+    num_calls: Array | int,
+    *,
+    num_local: Array | int = 0,
+    needs_verify: Array | bool = True,
+    payload: PyTree = (),
+  ) -> Self:
+    """A chain of drafts. Arguments are the fields; a number applies to every row.
+
+    Missing fields become numpy arrays if ``tokens`` is one.
+    """
+    return cls(
+      tokens,
+      proposal,
+      _of_rows(tokens, num_drafted),
+      _of_rows(tokens, num_calls),
+      _full_like(tokens, (tokens.shape[0], 0), 0),
+      _of_rows(tokens, num_local),
+      _of_rows(tokens, needs_verify),
+      payload,
+    )
+
+  @classmethod
+  def tree(cls, tokens: Array, parents: Array, num_levels: Array | int, num_calls: Array | int) -> Self:
+    """A tree of candidates with ``num_drafted`` levels; otherwise like `chain`."""
+    return cls.chain(tokens, (), num_levels, num_calls)._replace(parents=parents)
+
+  @classmethod
+  def empty(cls, last: Array) -> Self:
+    """No drafts (``K = 0``) after tokens ``last [B]`` or ``[B, C]``: the verifier draws one token alone."""
+    return cls.chain(last[:, None][:, :0], (), 0, 0)
+
+  @property
+  def is_tree(self) -> bool:
+    """Whether the drafts are a tree; static, by the shape of ``parents``."""
+    return self.parents.shape[-1] > 0
 
 
 class Verdict(NamedTuple):
-  """What the target side decided about a `Draft`.
+  """The target side's decision about a `Draft`.
 
-  `jaxspec.core.verdicts.committed_block` puts the accepted drafts and the verifier's own tokens together, as a round commits
-  them.
+  A verifier that adds one token makes one with `Verdict.one`.
+  `jaxspec.core.verdicts.committed_block` joins the accepted drafts and the verifier's own tokens.
 
   Attributes:
-    num_accepted: ``[B]`` int32, leading tokens of the draft (or of ``path``) that are accepted, the local ones among them.
-    next_token: ``[B]`` int32 (or ``[B, C]``), the token after them; with ``num_next`` a block ``[B, M]`` (or ``[B, M, C]``).
-    path: ``[B, L]`` int32, accepted nodes of a tree from the root on, L <= K; None: a chain.
-    feedback: what the drafter reads: target features or logits, at ``[last, draft ...]`` (prefill: at the condition).
-    metrics: what a rule reports about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
-    num_next: ``[B]`` int32, valid tokens of the block in ``next_token``; None: ``next_token`` is one token.
-    is_drafted_end: ``[B]`` bool, ``next_token`` is an accepted draft that ends the round: an end token
-      (`jaxspec.core.verdicts.stop_at_end_token`), or where rows keep one length (`Verifier.in_step`). None: read off the
+    num_accepted: ``[B]`` int32, accepted leading tokens of the draft (or of ``path``), including local ones.
+    next_tokens: ``[B, M]`` int32 (or ``[B, M, C]``), the verifier's own tokens after them; M is at least 1.
+    num_next: ``[B]`` int32, number of valid own tokens. 0 is legal: the row commits its accepted drafts only. A row that
+      commits no tokens never ends.
+    path: ``[B, L]`` int32, accepted nodes of a tree from the root, L <= K; ``[B, 0]`` for a chain.
+    feedback: input of the drafter: target features or logits, at ``[last, draft ...]`` (prefill: at the condition).
+    metrics: the rule's report about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
+    is_drafted_end: ``[B]`` bool, the first of ``next_tokens`` is an accepted draft that ends the round: an end token
+      (`jaxspec.core.verdicts.stop_at_end_token`), or if rows keep one length (`Verifier.in_step`). None: derived from the
       draft.
   """
 
   num_accepted: Array
-  next_token: Array
-  path: Array | None = None
+  next_tokens: Array
+  num_next: Array
+  path: Array
   feedback: PyTree = ()
   metrics: PyTree = ()
-  num_next: Array | None = None
   is_drafted_end: Array | None = None
+
+  @classmethod
+  def one(
+    cls,
+    num_accepted: Array,
+    next_token: Array,
+    *,
+    path: Array | None = None,
+    metrics: PyTree = (),
+    is_drafted_end: Array | None = None,
+  ) -> Self:
+    """A verdict that adds one token ``[B]`` or ``[B, C]`` to every row.
+
+    Other arguments are fields. Only verdicts about trees have a path.
+    """
+    path = _full_like(num_accepted, (num_accepted.shape[0], 0), 0) if path is None else path
+    return cls(num_accepted, next_token[:, None], _of_rows(num_accepted, 1), path, (), metrics, is_drafted_end)
+
+
+def _of_rows(like: Array, value: Array | bool | int) -> Array:
+  """``[B]``: a number in every row, or the given array."""
+  return _full_like(like, like.shape[:1], value) if isinstance(value, (bool, int)) else value
+
+
+def _full_like(like: Array, shape: tuple[int, ...], value: bool | int) -> Array:
+  """An array of int32 or bool, a numpy array if ``like`` is one."""
+  full: Any = np.full if isinstance(like, np.ndarray) else jnp.full
+  return full(shape, value, bool if isinstance(value, bool) else np.int32)
 
 
 class FirstToken(NamedTuple):
-  """What a drafter decides about token 0.
+  """A drafter's decision about token 0.
 
   Attributes:
     token: ``[B]`` int32.
-    is_local: ``[B]`` bool, the drafter accepted its own token; else the token is that of the target's prefill.
+    is_local: ``[B]`` bool, the drafter accepted its own token; else the token is the target's.
     state: the drafter's state after this decision.
   """
 
@@ -291,24 +364,24 @@ class FirstToken(NamedTuple):
 class Drafter:
   """Source of proposals: a frozen dataclass whose fields are static and whose methods are pure functions.
 
-  Equal fields make equal drafters, so a program is compiled once for each setting. ``state`` is any pytree of the drafter's
-  own, ``params`` the traced parameters of the draft side.
+  Equal fields make equal drafters, so a program is compiled once for each setting. ``state`` is the drafter's own pytree,
+  ``params`` the traced parameters of the draft side.
 
-  A drafter with ``may_accept_locally`` may commit tokens without the target: where `Draft.needs_verify` is False, the first
-  ``num_local`` tokens are committed and nothing is exchanged. If no row needs verification, the target does not run.
+  A drafter with ``may_accept_locally`` may commit tokens without the target: if `Draft.needs_verify` is False, the first
+  ``num_local`` tokens are committed without an exchange. If no row needs verification, the target does not run.
 
   Attributes:
     window: static size K of every draft; 0: plain decoding.
-    calls_per_round: passes of the draft network in one round (the most, where it varies).
+    calls_per_round: largest number of passes of the draft network in one round.
     may_accept_locally: see above.
-    has_cache: whether its network reads what is committed: a pass of its own for the condition, and one a round while the
-      target draws its prefix.
+    has_cache: whether its network reads committed tokens: one pass for the condition, and one per round while the target
+      draws its prefix.
   """
 
   window: int
   calls_per_round: int
-  may_accept_locally: ClassVar[bool] = False
-  has_cache: ClassVar[bool] = True
+  may_accept_locally: bool = False
+  has_cache: bool = True
 
   def init(
     self, params: Params, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
@@ -319,12 +392,12 @@ class Drafter:
       keys: ``[B]``.
       prefill: the verdict of the target's prefill: token 0, and the feedback about the condition.
     Returns:
-      The state, and a `FirstToken` of a drafter that may decide about token 0; else None.
+      The state, and a `FirstToken` if the drafter may decide about token 0; else None.
     """
     return (), None
 
   def read(self, params: Params, state: PyTree, cursor: Cursor) -> PyTree:
-    """Reads the newly committed tokens and drafts nothing.
+    """Reads the newly committed tokens without drafting.
 
     The loop calls it instead of `draft` while the target draws its ``target_prefix``; `commit` then gets an empty draft and
     the trace ``()``.
@@ -335,20 +408,20 @@ class Drafter:
     """Reads the newly committed tokens and drafts; ``keys [B]`` are consumed.
 
     Returns:
-      The draft, the state, and a trace: what `commit` needs to roll back. The trace never leaves the draft side.
+      The draft, the state, and a trace for the rollback in `commit`. The trace never leaves the draft side.
     """
     raise NotImplementedError
 
   def commit(self, params: Params, state: PyTree, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict) -> PyTree:
-    """The state after a round; ``cursor`` is that from before the round."""
+    """The state after a round; ``cursor`` is the one before the round."""
     return state
 
   def report(self, state: PyTree) -> PyTree:
-    """What the drafter counted by itself (bits, thresholds); it becomes `DecodeResult.report`."""
+    """The drafter's own counts (bits, thresholds), for `DecodeResult.report`."""
     return ()
 
   def at(self, length: int, max_len: int) -> Drafter:
-    """The drafter of rounds in which every row has this length, for tokens whose shapes depend on where they stand."""
+    """The drafter of rounds in which every row has this length, for tokens whose shapes depend on their index."""
     return self
 
   @property
@@ -361,20 +434,20 @@ class Verifier:
   """Judge of proposals: a frozen dataclass whose fields are static and whose methods are pure functions.
 
   Attributes:
-    in_step: whether rows keep one length, because the shapes of tokens depend on where they stand (`at`). Such a verifier
-      commits equally many tokens in all rows.
+    in_step: whether rows keep one length, because the shapes of tokens depend on their index (`at`). Such a verifier commits
+      the same number of tokens in all rows.
   """
 
-  in_step: ClassVar[bool] = False
+  in_step: bool = False
 
   def init(self, params: Params, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, PyTree]:
     """Runs the prefill and draws token 0. No draft precedes it, so this `Verdict` accepts nothing.
 
     Args:
       keys: ``[B]``; consumed.
-      window: a pass over so many drafts may write as many cache slots beyond ``max_len``.
+      window: a pass over the window may write this number of cache slots beyond ``max_len``.
     Returns:
-      The verdict, and a state of the verifier's own.
+      The verdict, and the verifier's state.
     """
     raise NotImplementedError
 
@@ -391,16 +464,10 @@ class AcceptFn(Protocol):
   """An acceptance rule. It judges a draft and draws the next token; it runs no network.
 
   Args:
-    tables: arrays that the rule reads (``ModelParams.rule`` of the target side), ``()`` if it needs none.
+    tables: arrays for the rule (``ModelParams.rule`` of the target side), ``()`` for none.
     keys: ``[B]`` random keys; consumed.
     draft: the `Draft`.
     target: processed target logits ``[B, K+1, V]`` (row i judges draft i, row K is the bonus row).
   """
 
   def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: PyTree) -> Verdict: ...
-
-
-class WhileLoopFn(Protocol):
-  """`jax.lax.while_loop` or anything with its interface (a Python loop, a loop of fixed length)."""
-
-  def __call__(self, cond_fun: Callable, body_fun: Callable, init_val: PyTree) -> PyTree: ...

@@ -22,7 +22,7 @@ same keys. The method is lossy: locally accepted tokens follow the edge's distri
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -175,7 +175,7 @@ class CiarDrafter(Drafter):
   def calls_per_round(self) -> int:
     return self.block
 
-  may_accept_locally: ClassVar[bool] = True
+  may_accept_locally = True
 
   def init(
     self, params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
@@ -187,7 +187,7 @@ class CiarDrafter(Drafter):
     positions = jnp.arange(prefix_len)[None]
     output, cache = self.model.apply(params.model.model, condition, cache, positions=positions, logits_at=last)
     zeros = jnp.zeros((rows,), jnp.int32)
-    tokens = jnp.zeros((rows, max_len), jnp.int32).at[:, 0].set(prefill.next_token)
+    tokens = jnp.zeros((rows, max_len), jnp.int32).at[:, 0].set(prefill.next_tokens[:, 0])
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
     buffer = () if self.features is None or self.inject == "none" else jnp.zeros((rows, max_len, self.features.width))
     gate = self.gate.init(params.gate, rows)
@@ -196,7 +196,7 @@ class CiarDrafter(Drafter):
     heard = _heard(output, jnp.broadcast_to(last, (rows,)))
     score, certain, logits = self.judge(params, keys, state.gate, heard, jnp.int32(0), zeros)
     own, _ = self.own_draw((), logits, keys, jnp.int32(0))
-    token = jnp.where(certain, own, prefill.next_token)
+    token = jnp.where(certain, own, prefill.next_tokens[:, 0])
     decided = state._replace(
       gate=self.gate.update(params.gate, state.gate, ~certain),
       tokens=tokens.at[:, 0].set(token),
@@ -223,9 +223,7 @@ class CiarDrafter(Drafter):
     _, _, cache = feed_last_two(self.model, params.model.model, state.cache, state.previous, cursor, state.prefix_len)
     return state._replace(cache=cache)
 
-  def draft(
-    self, params: GatedParams, keys: Key, state: CiarState, cursor: Cursor
-  ) -> tuple[Draft, CiarState, PyTree]:
+  def draft(self, params: GatedParams, keys: Key, state: CiarState, cursor: Cursor) -> tuple[Draft, CiarState, PyTree]:
     rows = keys.shape[0]
     row = jnp.arange(rows)
     max_len = state.tokens.shape[1]
@@ -296,13 +294,13 @@ class CiarDrafter(Drafter):
       gates=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, self.block + 1, *leaf.shape[1:])), state.gate),
     )
     end = jax.lax.while_loop(lambda c: jnp.any(c.active), step, decide(carry, heard))
-    found = Draft(
+    found = Draft.chain(
       end.tokens,
       end.proposal,
-      num_drafted=end.local + end.drafted,
+      end.local + end.drafted,
+      end.calls,
       num_local=end.local,
       needs_verify=end.asks,
-      num_calls=end.calls,
       payload=PendingTokens(state.tokens, state.read, end.features),
     )
     report = state.report._replace(scores=end.scores)
@@ -311,11 +309,11 @@ class CiarDrafter(Drafter):
   def commit(
     self, params: GatedParams, state: CiarState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
   ) -> CiarState:
-    live, calling, local = cursor.live, verdicts.needs_verify(draft), verdicts.num_local(draft)
+    live, calling, local = cursor.live, draft.needs_verify, draft.num_local
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
     block_tokens = verdicts.committed_block(draft, verdict)
-    row, offset, max_len = jnp.arange(live.shape[0]), jnp.arange(block_tokens.shape[1])[None], state.tokens.shape[1]
-    position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
+    row, max_len = jnp.arange(live.shape[0]), state.tokens.shape[1]
+    position = verdicts.block_positions(cursor, draft, verdict, max_len)
     newest_read = cursor.length + gain - 1  # after an exchange the target has read all but the newest token
     in_window = draft.num_drafted - local
     sent = jnp.where(live & calling, cursor.length - state.read + local + in_window, 0)
@@ -331,9 +329,8 @@ class CiarDrafter(Drafter):
       kept = jax.tree.map(lambda values: at_position(values, moved), gates)
       kept = _select(gain > moved, self.gate.update(params.gate, kept, jnp.zeros(gain.shape, bool)), kept)
       gate_state = _select(live, kept, state.gate)
-    previous = verdicts.token_before_newest(cursor, draft, verdict)
     return state._replace(
-      previous=jnp.where(live, previous, state.previous),
+      previous=verdicts.token_before_newest(cursor, draft, verdict, state.previous),
       gate=gate_state,
       tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
       read=jnp.where(live & calling, newest_read, state.read),

@@ -18,7 +18,7 @@ The paper does not define U of a scale, the window or the rule; they are choices
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -87,7 +87,7 @@ class CiarScaleDrafter(Drafter):
   length: int | None = None
   max_len: int = 0
 
-  may_accept_locally: ClassVar[bool] = True
+  may_accept_locally = True
 
   def __post_init__(self):
     if self.most_drafts < 0:
@@ -141,8 +141,8 @@ class CiarScaleDrafter(Drafter):
     certain = score <= params.gate
     buffer = jnp.full((rows, max_len, self.width), -1, jnp.int32)
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
-    state = CiarScalesState(reader, keys, buffer.at[:, 0].set(prefill.next_token), zeros, zeros, report)
-    first = jnp.where(certain[:, None], as_token(tokens, self.width), prefill.next_token)
+    state = CiarScalesState(reader, keys, buffer.at[:, 0].set(prefill.next_tokens[:, 0]), zeros, zeros, report)
+    first = jnp.where(certain[:, None], as_token(tokens, self.width), prefill.next_tokens[:, 0])
     decided = state._replace(
       tokens=buffer.at[:, 0].set(first), report=report._replace(scores=report.scores.at[:, 0].set(score))
     )
@@ -193,23 +193,26 @@ class CiarScaleDrafter(Drafter):
     drafted = jnp.where(asks, jnp.minimum(until, length + num_judged) - length, local)
     scored = state.report.scores.at[:, length : length + num].set(scores)
     payload = PendingTokens(state.tokens, state.read)
-    found = Draft(
+    found = Draft.chain(
       jnp.stack([as_token(one, self.width) for one in drawn.tokens], axis=1), drawn.laws[:num_judged],
-      jnp.maximum(drafted, local), num_local=local, needs_verify=asks,
-      num_calls=jnp.broadcast_to(count, (rows,)), payload=payload,
+      jnp.maximum(drafted, local), jnp.broadcast_to(count, (rows,)), num_local=local, needs_verify=asks, payload=payload,
     )  # fmt: skip
     state = state._replace(reader=drawn.reader, report=state.report._replace(scores=scored))
     return found, state, _Trace(begin, until)
 
   def commit(
-    self, params: GatedParams, state: CiarScalesState, cursor: Cursor, draft: Draft, trace: _Trace | tuple,
+    self,
+    params: GatedParams,
+    state: CiarScalesState,
+    cursor: Cursor,
+    draft: Draft,
+    trace: _Trace | tuple,
     verdict: Verdict,
   ) -> CiarScalesState:
-    live, asks, max_len = cursor.live, verdicts.needs_verify(draft), state.tokens.shape[1]
+    live, asks, max_len = cursor.live, draft.needs_verify, state.tokens.shape[1]
     gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
     block = verdicts.committed_block(draft, verdict)
-    row, offset = jnp.arange(live.shape[0])[:, None], jnp.arange(block.shape[1])[None]
-    position = jnp.where(offset < gain[:, None], cursor.length[:, None] + offset, max_len)  # beyond the end: dropped
+    row, position = jnp.arange(live.shape[0])[:, None], verdicts.block_positions(cursor, draft, verdict, max_len)
     length, until = cursor.length + gain, state.until
     if isinstance(trace, _Trace):  # else the cloud drew alone
       stopped = asks & verdicts.ends_on_draft(cursor, draft, verdict) & (length > trace.begin) & (length < trace.until)

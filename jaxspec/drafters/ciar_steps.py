@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import rng
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, Verdict
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import next_state, step_normals
@@ -107,9 +107,8 @@ class CiarStepDrafter(Drafter):
   def calls_per_round(self) -> int:
     return self.max_run
 
-  may_accept_locally: ClassVar[bool] = True
-
-  has_cache: ClassVar[bool] = False
+  may_accept_locally = True
+  has_cache = False
 
   def take(self, params: GatedParams, state: CiarStepsState, newest: Array, length: Array) -> tuple[Array, Array]:
     """The edge's step from the states ``newest [B, C]`` of rows with ``length [B]`` tokens, and its U ``[B]``."""
@@ -132,7 +131,7 @@ class CiarStepDrafter(Drafter):
     own, score = self.take(params, state, noise, zeros)
     certain = score <= params.gate
     decided = state._replace(report=report._replace(scores=report.scores.at[:, 0].set(score)))
-    return state, FirstToken(jnp.where(certain[:, None], own, prefill.next_token), certain, decided)
+    return state, FirstToken(jnp.where(certain[:, None], own, prefill.next_tokens[:, 0]), certain, decided)
 
   def read(self, params: GatedParams, state: CiarStepsState, cursor: Cursor) -> CiarStepsState:
     return state
@@ -163,14 +162,16 @@ class CiarStepDrafter(Drafter):
     tokens = jnp.zeros((rows, self.max_run, dim), cursor.last.dtype)
     start = _Run(jnp.int32(0), cursor.live, never, zeros, zeros, cursor.last, tokens, state.report.scores)
     end = jax.lax.while_loop(lambda carry: jnp.any(carry.active), step, start)
-    found = Draft(end.tokens, (), end.local, None, end.local, end.asks, end.calls, NewestState(end.newest))
+    found = Draft.chain(
+      end.tokens, (), end.local, end.calls, num_local=end.local, needs_verify=end.asks, payload=NewestState(end.newest)
+    )
     return found, state._replace(report=state.report._replace(scores=end.scores)), ()
 
   def commit(
     self, params: GatedParams, state: CiarStepsState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> CiarStepsState:
     # One state is sent, because the cloud reads only the newest.
-    sent = state.report.sent + (cursor.live & verdicts.needs_verify(draft) & (draft.tokens.shape[1] > 0))
+    sent = state.report.sent + (cursor.live & draft.needs_verify & (draft.tokens.shape[1] > 0))
     return state._replace(report=state.report._replace(sent=sent))
 
   def report(self, state: CiarStepsState) -> GatedReport:

@@ -216,11 +216,16 @@ class CompressedDrafter(Drafter):
     end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.position <= self.window), step, carry)
     inside = jnp.arange(self.window)[None] < end.num_drafted[:, None]
     drafted_end = jnp.any(verdicts.is_end_token(cursor, end.tokens) & inside, axis=1)
-    found = Draft(end.tokens, end.distribution, end.num_drafted, num_calls=end.num_drafted + 1 - drafted_end)
+    found = Draft.chain(end.tokens, end.distribution, end.num_drafted, end.num_drafted + 1 - drafted_end)
     return found, state._replace(cache=end.cache), end.trace
 
   def commit(
-    self, params: CompressedParams, state: CompressedState, cursor: Cursor, draft: Draft, trace: CompressedTrace,
+    self,
+    params: CompressedParams,
+    state: CompressedState,
+    cursor: Cursor,
+    draft: Draft,
+    trace: CompressedTrace,
     verdict: Verdict,
   ) -> CompressedState:
     if draft.tokens.shape[1] == 0:  # the target drew alone; there is no distribution to count

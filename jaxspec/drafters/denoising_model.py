@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.drafters.drafted_steps import check_window, draft_steps
@@ -31,7 +30,7 @@ class DenoisingModelDrafter(Drafter):
   def calls_per_round(self) -> int:
     return self.window
 
-  has_cache: ClassVar[bool] = False
+  has_cache = False
 
   def init(
     self, params: DenoisingSide, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
@@ -42,7 +41,8 @@ class DenoisingModelDrafter(Drafter):
     return state
 
   def draft(self, params: DenoisingSide, keys: Key, state: ClassLabels, cursor: Cursor) -> tuple[Draft, ClassLabels, tuple]:
-    return draft_steps(self.network, self.network.predictor(params, state), keys, cursor, self.window), state, ()
+    predict = self.network.predictor(params, state)
+    return draft_steps(self.network, predict, keys, cursor, self.window, self.calls_per_round), state, ()
 
   def commit(
     self, params: DenoisingSide, state: ClassLabels, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict

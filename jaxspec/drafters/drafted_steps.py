@@ -11,13 +11,16 @@ from jaxspec.diffusion.step_payloads import drafted_steps
 from jaxspec.models.dit.denoising_network import DenoisingNetwork
 
 
-def draft_steps(network: DenoisingNetwork, predict_fn: PredictFn, keys: Key, cursor: Cursor, window: int) -> Draft:
+def draft_steps(
+  network: DenoisingNetwork, predict_fn: PredictFn, keys: Key, cursor: Cursor, window: int, num_calls: int
+) -> Draft:
   """The next ``window`` states of every row, each drawn by the step predicted at the previous state.
 
   Args:
     network: gives the schedule of the steps.
     predict_fn: for states ``[B, C]`` with an index ``[B, 1]``.
     keys: ``[B]`` of this round; consumed.
+    num_calls: passes of the draft network.
   Returns:
     The draft with `DraftedSteps` as its proposal. Entries after a row's last step are garbage; the loop discards them.
   """
@@ -25,7 +28,7 @@ def draft_steps(network: DenoisingNetwork, predict_fn: PredictFn, keys: Key, cur
   noise = chain.step_normals(keys, jnp.arange(window, dtype=jnp.int32)[None], network.state_dim)
   one = jnp.float32(1.0)
   states, distributions = chain.follow(ddpm.distribution_fn(predict_fn, network.tables), cursor.last, number, noise, one)
-  return Draft(states, drafted_steps(distributions, noise, one), jnp.full(number.shape, window, jnp.int32))
+  return Draft.chain(states, drafted_steps(distributions, noise, one), window, num_calls)
 
 
 def check_window(window: int) -> None:

@@ -81,7 +81,7 @@ class EagleChainDrafter(Drafter):
     (cache, _, _), (tokens, rest) = jax.lax.scan(step, carry, jnp.arange(1, self.window, dtype=jnp.int32))
     tokens = jnp.concatenate([token[None], tokens]).swapaxes(0, 1)  # [B, K]
     proposal = jnp.concatenate([logits[None], rest]).swapaxes(0, 1)  # [B, K, V]
-    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], self.window, jnp.int32)), state._replace(cache=cache), ()
+    return Draft.chain(tokens, proposal, self.window, self.calls_per_round), state._replace(cache=cache), ()
 
   def commit(
     self, params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict

@@ -94,7 +94,7 @@ class EagleTreeDrafter(Drafter):
       features = jnp.take_along_axis(output.features, beams[-1].parents[..., None], axis=1)
 
     grown = draft_tree.prune(levels, beams, self.total)
-    found = Draft(grown.tokens, (), grown.num_levels, parents=grown.parents)
+    found = Draft.tree(grown.tokens, grown.parents, grown.num_levels, self.calls_per_round)
     return found, state._replace(cache=cache), ()
 
   def commit(

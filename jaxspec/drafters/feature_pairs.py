@@ -44,9 +44,7 @@ def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longes
   Raises:
     ValueError: if the verifier returns no features.
   """
-  features = prefill.feedback  # [B, P, D]
-  if not isinstance(features, jax.Array) or features.ndim != 3:
-    raise ValueError(f"Must have features [B, P, D] as the verifier's feedback, we instead got {features!r}")
+  features = verdicts.features_of(prefill)  # [B, P, D]
   rows, prefix_len = features.shape[0], head.prefix_len(condition)
   cache = head.init_cache(rows, prefix_len + slots)
   if prefix_len:
@@ -54,7 +52,7 @@ def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longes
     positions = jnp.arange(prefix_len)[None]
     _, cache = head.apply(params, inputs, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
   pending = Pairs(
-    jnp.pad(prefill.next_token[:, None], ((0, 0), (0, longest))),
+    jnp.pad(prefill.next_tokens[:, :1], ((0, 0), (0, longest))),
     jnp.pad(features[:, -1:], ((0, 0), (0, longest), (0, 0))),
   )
   return PairState(cache, pending, jnp.ones((rows,), jnp.int32), jnp.int32(prefix_len))
@@ -72,15 +70,19 @@ def absorb(head: ModelFns, params: Params, state: PairState, cursor: Cursor) -> 
 
 def hold(state: PairState, draft: Draft, verdict: Verdict) -> PairState:
   """Stores the pairs of the round's committed tokens as pending for the next round."""
-  size = state.pending.tokens.shape[1]
-  last = verdict.num_accepted[:, None]
-  tokens = _fit(verdicts.committed_block(draft, verdict), size)  # [B, L + 1]
-  tokens = jnp.where(jnp.arange(size)[None] >= last, verdict.next_token[:, None], tokens)
+  size, gain = state.pending.tokens.shape[1], verdicts.num_committed(draft, verdict)
+  block = verdicts.committed_block(draft, verdict)  # [B, L + 1]
+  last = jnp.maximum(gain - 1, 0)[:, None]
+  tokens = jnp.where(jnp.arange(size)[None] >= last, jnp.take_along_axis(block, last, axis=1), _fit(block, size))
   # The pair of an accepted token has the feature of the token before it; that of the next token, of the last accepted one.
   features = verdict.feedback
-  if verdict.path is not None:
+  if draft.is_tree:
     features = trees.path_features(features, _fit(verdict.path, size - 1))
-  return state._replace(pending=Pairs(tokens, _fit(features, size)), num_pending=verdict.num_accepted + 1)
+  held = Pairs(tokens, _fit(features, size)), gain
+  old = state.pending, state.num_pending  # a row that commits nothing reads them again
+  pick = lambda new, old: jnp.where((gain > 0).reshape(-1, *[1] * (new.ndim - 1)), new, old)
+  pending, number = jax.tree.map(pick, held, old)
+  return state._replace(pending=pending, num_pending=number)
 
 
 def _fit(values: Array, length: int) -> Array:

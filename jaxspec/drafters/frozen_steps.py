@@ -8,7 +8,6 @@ Galashov, Gretton and Doucet (2025, arXiv 2501.05370).
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 import jax
 
@@ -36,7 +35,7 @@ class FrozenStepDrafter(Drafter):
   def __post_init__(self):
     check_window(self.window)
 
-  calls_per_round: ClassVar[int] = 0
+  calls_per_round = 0
 
   def _prediction(self, verdict: Verdict, position: Array) -> Prediction:
     return jax.tree.map(lambda leaf: at_position(leaf, position), verdict.feedback)
@@ -50,7 +49,7 @@ class FrozenStepDrafter(Drafter):
     return state
 
   def draft(self, params: tuple, keys: Key, state: Prediction, cursor: Cursor) -> tuple[Draft, Prediction, tuple]:
-    return draft_steps(self.network, lambda index, x: state, keys, cursor, self.window), state, ()
+    return draft_steps(self.network, lambda index, x: state, keys, cursor, self.window, 0), state, ()
 
   def commit(
     self, params: tuple, state: Prediction, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict

@@ -12,11 +12,11 @@ new distribution and agrees with the old draft as often as possible, so that few
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec.core import rng
+from jaxspec.core import rng, verdicts
 from jaxspec.core.token_space import LegalFn
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.drafters.window_init import WindowInit, initial_drafts
@@ -73,7 +73,7 @@ class JacobiDrafter(Drafter):
   def keeps_logits(self):
     return self.initial.source != "uniform" and self.initial.draw != "repeat"
 
-  calls_per_round: ClassVar[int] = 0
+  calls_per_round = 0
 
   def init(self, params: PyTree, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[JacobiState, None]:
     rows = condition.batch_size
@@ -92,7 +92,7 @@ class JacobiDrafter(Drafter):
   def draft(self, params: PyTree, keys: Key, state: JacobiState, cursor: Cursor) -> tuple[Draft, JacobiState, tuple]:
     state = self.read(params, state, cursor)
     uniform = rng.uniforms(keys, 2 * self.window)
-    draw, keep = uniform[:, :self.window], uniform[:, self.window:]
+    draw, keep = uniform[:, : self.window], uniform[:, self.window :]
     index = jnp.arange(self.window)[None]  # [1, K]
     recycled = index < state.num_recycled[:, None]
 
@@ -116,14 +116,14 @@ class JacobiDrafter(Drafter):
     )
     tokens = jnp.where(recycled, tokens, fresh)
     proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)
-    return Draft(tokens, proposal, jnp.full(tokens.shape[:1], self.window, jnp.int32)), state, ()
+    return Draft.chain(tokens, proposal, self.window, 0), state, ()
 
   def commit(
     self, params: PyTree, state: JacobiState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> JacobiState:
     judged = draft.tokens.shape[1]  # the window, or 0 where the target drew alone
-    accepted = verdict.num_accepted[:, None]
-    index = accepted + 1 + jnp.arange(self.window)[None]  # row of the pass that judged the new position j
+    gain, accepted = verdicts.num_committed(draft, verdict), verdict.num_accepted[:, None]
+    index = gain[:, None] + jnp.arange(self.window)[None]  # row of the pass that judged the new position j
     logits = verdict.feedback  # [B, K + 1, V]
     row = jnp.arange(index.shape[0])[:, None]
     if self.keeps_tokens or self.keeps_logits:
@@ -134,7 +134,8 @@ class JacobiDrafter(Drafter):
         state = state._replace(tokens=state.tokens.at[row, position[:, :-1]].set(draft.tokens, mode="drop"))
       else:
         state = state._replace(token_logits=state.token_logits.at[row, position].set(logits, mode="drop"))
-    state = state._replace(logits=logits[row, jnp.minimum(index, judged)], num_recycled=judged - verdict.num_accepted)
+    recycled = jnp.clip(judged + 1 - gain, 0, self.window)
+    state = state._replace(logits=logits[row, jnp.minimum(index, judged)], num_recycled=recycled)
     if judged == 0:
       return state
     old = jnp.minimum(index, judged - 1)

@@ -73,7 +73,6 @@ class ScaleModelDrafter(Drafter):
   ) -> tuple[Draft, ScaleModelState, tuple]:
     del keys  # those of a round
     length, sizes = verdicts.known_length(self.length), self.network.sizes
-    rows = cursor.length.shape[0]
     reader, tokens, proposal = state.reader, [], []
     maps, first = [cursor.last[:, : sizes[length - 1]]], length
     if length > 1:  # the previous scale may be unread
@@ -86,12 +85,11 @@ class ScaleModelDrafter(Drafter):
     if self.window:
       drafted = jnp.stack([as_token(one, max(sizes)) for one in tokens], axis=1)
     else:
-      drafted = verdicts.empty_draft(cursor.last).tokens
-    count = jnp.full((rows,), self.window, jnp.int32)
-    return Draft(drafted, tuple(proposal), count, num_calls=count), state._replace(reader=reader), ()
+      drafted = Draft.empty(cursor.last).tokens
+    return Draft.chain(drafted, tuple(proposal), self.window, self.window), state._replace(reader=reader), ()
 
   def commit(
     self, params: ScaleSide, state: ScaleModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ScaleModelState:
-    previous = verdicts.token_before_newest(cursor, draft, verdict)
-    return state._replace(previous=jnp.where(cursor.live[:, None], previous, state.previous))
+    previous = verdicts.token_before_newest(cursor, draft, verdict, state.previous)
+    return state._replace(previous=previous)

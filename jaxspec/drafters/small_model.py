@@ -82,11 +82,10 @@ class SmallModelDrafter(Drafter):
     (cache, _), (tokens, rest) = jax.lax.scan(step, (cache, token), jnp.arange(1, self.window, dtype=jnp.int32))
     tokens = jnp.concatenate([token[None], tokens]).swapaxes(0, 1)  # [B, K]
     proposal = jnp.concatenate([logits[None], rest]).swapaxes(0, 1)  # [B, K, V]
-    drafted = Draft(tokens, proposal, jnp.full(tokens.shape[:1], self.window, jnp.int32))
-    return drafted, state._replace(cache=cache), ()
+    return Draft.chain(tokens, proposal, self.window, self.calls_per_round), state._replace(cache=cache), ()
 
   def commit(
     self, params: ModelParams, state: SmallModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> SmallModelState:
-    previous = verdicts.token_before_newest(cursor, draft, verdict)
-    return state._replace(previous=jnp.where(cursor.live, previous, state.previous))
+    previous = verdicts.token_before_newest(cursor, draft, verdict, state.previous)
+    return state._replace(previous=previous)

@@ -75,7 +75,6 @@ class TokenModelDrafter(Drafter):
   def draft(
     self, params: ModelParams, keys: Key, state: TokenModelState, cursor: Cursor
   ) -> tuple[Draft, TokenModelState, tuple]:
-    rows = keys.shape[0]
     temperature = params.sampling.temperature
 
     def draw(z: Array, offset: Array) -> tuple[Array, PyTree]:
@@ -99,10 +98,10 @@ class TokenModelDrafter(Drafter):
     together = lambda a, b: jnp.concatenate([a[None], b]).swapaxes(0, 1)  # [B, K, ...]
     tokens, chains = jax.tree.map(together, (first, description), rest)
     proposal = DraftedChains(chains, jax.random.key_data(keys))
-    return Draft(tokens, proposal, jnp.full((rows,), self.window, jnp.int32)), state._replace(cache=cache), ()
+    return Draft.chain(tokens, proposal, self.window, self.calls_per_round), state._replace(cache=cache), ()
 
   def commit(
     self, params: ModelParams, state: TokenModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> TokenModelState:
-    previous = verdicts.token_before_newest(cursor, draft, verdict)
-    return state._replace(previous=jnp.where(cursor.live[:, None], previous, state.previous))
+    previous = verdicts.token_before_newest(cursor, draft, verdict, state.previous)
+    return state._replace(previous=previous)

@@ -1,9 +1,9 @@
-"""Calibration of CIAR: thresholds for wanted rates of cloud calls, searched by whole decodes and tried on other prompts.
+"""Calibration of CIAR: thresholds for target rates of cloud calls, searched by full decodes and validated on other prompts.
 
-1. The scores of a decode whose every token the cloud draws give a threshold to start from.
-2. Decodes at trial thresholds, with the same keys, until the rate is near enough (`jaxspec.evaluation.threshold_search`).
-   Of many images, most trials decode a few.
-3. One decode of other prompts, with other keys, at the threshold that was found.
+1. The scores of a decode with all tokens drawn by the cloud give an initial threshold.
+2. Decodes at trial thresholds, with the same keys, until the rate is within the tolerance
+   (`jaxspec.evaluation.threshold_search`). With many images, most trials decode a few.
+3. One decode of other prompts, with other keys, at the found threshold.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ FIRST_TAU = 1.0  # of the jobs before a threshold is known
 
 
 class Search(NamedTuple):
-  """How thresholds are searched.
+  """Settings of the search.
 
   Attributes:
-    rates: wanted cloud calls per token.
-    tolerance: the search ends when a rate is this near.
+    rates: target rates in cloud calls per token.
+    tolerance: the search ends when a rate is within this distance.
     quantile: quantiles of the scores are the thresholds, without a search.
-    samples: images of every prompt; ``rows`` of them are decoded together.
+    samples: images of every prompt; ``rows`` are decoded together.
   """
 
   rates: Sequence[float]
@@ -53,9 +53,9 @@ class Threshold(NamedTuple):
   """One threshold.
 
   Attributes:
-    rate: the wanted rate of cloud calls.
+    rate: the target rate of cloud calls.
     achieved: the rate on the prompts of the search; ``held_out`` on the others.
-    interval: 95 % of ``held_out`` over images; None of too few.
+    interval: 95 % interval of ``held_out`` over images; None for too few.
   """
 
   rate: float
@@ -71,16 +71,16 @@ def calibrate(
   """Finds a threshold for every rate.
 
   Args:
-    job: of method ``ciar`` with the threshold `FIRST_TAU`, and the prompts of the search.
-    held_out: the same of other prompts, with another seed.
-    journal: keeps the trials; one of an earlier start goes on.
+    job: a job of method ``ciar`` with the threshold `FIRST_TAU`, and the prompts of the search.
+    held_out: the same for other prompts, with another seed.
+    journal: stores the trials; an existing one is resumed.
   Returns:
-    What a draft network says of its calibration, JSON: the settings, and the ``thresholds`` as fields of `Threshold`.
+    The calibration for the config of a draft network, as JSON: settings, and ``thresholds`` as fields of `Threshold`.
   Raises:
     ValueError: for a rate that no threshold reaches, or a journal of another calibration.
   """
   jobs = job, held_out
-  batches = tuple(one.batches(search.rows, samples=search.samples) for one in jobs)
+  batches = [one.batches(search.rows, samples=search.samples) for one in jobs]
   progress("Compiling")
   prepare(job, batches[0])  # the threshold is a number of the program, and both parts have batches of one size
   few = FEW if not search.quantile and batches[0].num > 2 * FEW else None
@@ -120,15 +120,15 @@ def _threshold(trials: Trials, rate: float, start: float, search: Search, few: i
   rate_of = lambda tau: trials.at(tau, 0).rate
   if search.quantile:
     return Calibrated(start, rate_of(start), 1)
-  kwargs = dict(start=start, tolerance=search.tolerance, max_trials=MOST_TRIALS)
+  kwargs: dict[str, Any] = dict(start=start, tolerance=search.tolerance, max_trials=MOST_TRIALS)
   if not few:
     return threshold_search.find_threshold(rate_of, rate, **kwargs)
   rate_of_few = lambda tau: trials.at(tau, 0, few).rate
   return threshold_search.find_threshold_by_few(rate_of, rate_of_few, rate, **kwargs)
 
 
-def _most_images(search: Search, batches: tuple[Batches, Batches], few: int | None) -> int:
-  """Images that a threshold decodes at most."""
+def _most_images(search: Search, batches: Sequence[Batches], few: int | None) -> int:
+  """Largest number of images per threshold."""
   most = (1 if search.quantile else MOST_TRIALS) * batches[0].num + batches[1].num
   if few:  # two searches more among them, and a trial of all between the two
     most += (MOST_TRIALS + threshold_search.MOST_TRIALS_AGAIN) * few + batches[0].num
@@ -142,7 +142,7 @@ class _Images(Silent):
     self._progress, self.done, self.most = progress, 0, 0
 
   def show(self, text: str | None = None) -> None:
-    if self.most:  # nothing is said of the decode that gives the scores
+    if self.most:  # the decode for the scores has no report
       self._progress.step(self.done, self.most, "image", text, at_most=True)
 
   def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
@@ -153,7 +153,7 @@ class _Images(Silent):
 
 
 def _decoder(
-  jobs: tuple[Job, Job], batches: tuple[Batches, Batches], images: _Images
+  jobs: Sequence[Job], batches: Sequence[Batches], images: _Images
 ) -> Callable[[float, int, int | None], DecodeResult]:
   """``decode`` of `Trials`."""
 
@@ -164,8 +164,8 @@ def _decoder(
   return decode
 
 
-def _settings(jobs: tuple[Job, Job], search: Search) -> dict[str, Any]:
-  """Everything that decides the outcome of a trial."""
+def _settings(jobs: Sequence[Job], search: Search) -> dict[str, Any]:
+  """All settings that determine the result of a trial."""
   job, decoder = jobs[0], jobs[0].decoder
   settings = job.settings() | {"samples": search.samples, "batch": search.rows}
   settings["prompts"], settings["held-out prompts"] = (weights_digest(one.condition).hex() for one in jobs)

@@ -1,8 +1,8 @@
-"""Calibration of CIAR's threshold: finds the tau that gives a wanted rate of cloud calls.
+"""Search for CIAR's threshold: finds the tau for a target rate of cloud calls.
 
 Accepted tokens feed back into the context, so quantiles of recorded scores can only start the search. The whole decoder runs
-at every trial threshold, with the same keys. The search returns the threshold whose rate comes nearest. Rates differ from
-image to image, so a threshold for other prompts takes hundreds of images: most trials decode a few of them.
+at every trial threshold, with the same keys. The search returns the threshold with the nearest rate. Rates differ from image
+to image, so a threshold for other prompts takes hundreds of images: most trials decode a few of them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 
 _LARGEST_LOG = 80.0  # largest log of a trial threshold; float32 overflows soon after
 MOST_TRIALS_AGAIN = 8  # of the second search among a few images
-_NEAR = 1.15  # factor of a threshold between two trials, where a search of fewer images came before
+_NEAR = 1.15  # factor of a threshold between two trials, after a search on fewer images
 
 
 class Calibrated(NamedTuple):
-  """A threshold and the rate it gave on the calibration prompts."""
+  """A threshold and its rate on the calibration prompts."""
 
   tau: float
   rate: float
@@ -29,7 +29,7 @@ class Calibrated(NamedTuple):
 
 
 def quantile_threshold(scores: np.ndarray, share_sent: float) -> float:
-  """The tau that a given share of recorded scores exceeds. NaN entries (positions that were not scored) do not count.
+  """The tau exceeded by a given share of recorded scores. NaN entries (positions without a score) do not count.
 
   Raises:
     ValueError: for a share outside of [0, 1], or without scores.
@@ -56,13 +56,13 @@ def find_threshold(
 
   Args:
     rate_of: cloud calls per token at a threshold; a whole decode.
-    target: wanted rate.
-    start: a positive threshold near the wanted one.
+    target: target rate.
+    start: a positive threshold near the solution.
     tolerance: the search ends when the rate is this close to ``target``.
     max_trials: largest number of decodes.
-    factor: how far the second trial goes from the first; near 1 where the start is known to be near.
+    factor: ratio of the first two trials; near 1 for a good start.
   Returns:
-    The trial whose rate came nearest. It may miss ``tolerance`` if the trials run out or the rate jumps.
+    The trial with the nearest rate. It may miss ``tolerance`` if the trials run out or the rate jumps.
   Raises:
     ValueError: if the nearest rate is further away than 0.02 and ``tolerance``.
   """
@@ -101,7 +101,7 @@ def find_threshold(
       low, rate_low = moved, rate
     step *= 2
   while abs(best.rate - target) > tolerance and best.trials < max_trials and high - low > 1e-6:
-    # Every trial is a whole decode. Linear interpolation saves half of them; a step shrinks the bracket by a tenth at least.
+    # Every trial is a full decode. Linear interpolation saves half of them; a step shrinks the bracket by a tenth at least.
     share = (rate_low - target) / (rate_low - rate_high) if rate_low > rate_high else 0.5
     middle = low + min(max(share, 0.1), 0.9) * (high - low)
     rate = try_at(middle)
@@ -123,28 +123,27 @@ def find_threshold_by_few(
   tolerance: float,
   max_trials: int = 24,
 ) -> Calibrated:
-  """`find_threshold` on many images, most of whose trials decode a few of them.
+  """`find_threshold` on many images, with most trials on a few of them.
 
-  The few differ from all by nearly the same rate at every threshold, and one trial of all says by how much.
+  The rates of the few and of all differ by nearly the same amount at every threshold, which one trial of all measures.
 
   Args:
-    rate_of: cloud calls per token of all images at a threshold, which decides; the last search calls it again with
-      thresholds that it has had, so keep what it returns.
-    rate_of_few: the same of a few of them.
-    target, start, tolerance: as for `find_threshold`; ``start`` is that of the few.
-    max_trials: of the first search among the few and of the last one.
+    rate_of: cloud calls per token of all images at a threshold; the last search repeats thresholds, so cache its results.
+    rate_of_few: the same for a few of them.
+    target, start, tolerance: as for `find_threshold`; ``start`` is for the few.
+    max_trials: of the first search on the few and of the last one.
   Returns:
-    The trial of all whose rate came nearest; ``trials`` counts those of the last search.
+    The trial of all images with the nearest rate; ``trials`` counts those of the last search.
   Raises:
-    ValueError: if the nearest rate of the few or of all images is further away than 0.02 and ``tolerance``. What the few
-      cannot reach is not tried on all.
+    ValueError: if the nearest rate of the few or of all images is further away than 0.02 and ``tolerance``. A rate that the
+      few cannot reach is not tried on all.
   """
   near = find_threshold(rate_of_few, target, start=start, tolerance=tolerance, max_trials=max_trials)
   off = rate_of(near.tau) - target
   start = near.tau
   if abs(off) > tolerance:
     wanted = near.rate - off
-    with contextlib.suppress(ValueError):  # a rate that the few cannot have
+    with contextlib.suppress(ValueError):  # a rate that the few cannot reach
       start = find_threshold(
         rate_of_few, wanted, start=start, tolerance=tolerance / 2, max_trials=MOST_TRIALS_AGAIN, factor=_NEAR
       ).tau
@@ -152,5 +151,5 @@ def find_threshold_by_few(
 
 
 def prompts_hash(prompts: Sequence[str]) -> str:
-  """Hash of the prompts that a threshold was calibrated on."""
+  """Hash of the calibration prompts of a threshold."""
   return hashlib.sha256("\n".join(prompts).encode()).hexdigest()[:16]

@@ -1,6 +1,6 @@
-"""The trials of a calibration: every decode at a threshold is made once, and kept in a journal where one is given.
+"""The trials of a calibration: every decode at a threshold is made once, and optionally stored in a journal.
 
-The first record of a journal says what its trials depend on, each other one is the outcome of a trial. All are JSON.
+The first record of a journal has the settings of its trials, each other one the result of a trial. All are JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Trial(NamedTuple):
 
   Attributes:
     rate: cloud calls per token.
-    interval: 95 % of it over rows; None of too few rows (`jaxspec.run.cloud_calls`).
+    interval: its 95 % interval over rows; None for too few rows (`jaxspec.run.cloud_calls`).
   """
 
   rate: float
@@ -28,14 +28,14 @@ class Trial(NamedTuple):
 
 
 class Trials:
-  """Trials that are made once.
+  """Cached trials.
 
   Args:
-    decode: the rows of a part at a threshold, ``(tau, part, first) -> DecodeResult``; of the ``first`` rows, all for None.
-    settings: everything that decides the outcome of a trial, by name; JSON.
-    journal: keeps the trials of an earlier start and of this one.
+    decode: the rows of a part at a threshold, ``(tau, part, first) -> DecodeResult``; for the ``first`` rows, all for None.
+    settings: all settings that determine the result of a trial, by name; JSON.
+    journal: stores the trials of earlier runs and of this one.
   Raises:
-    ValueError: for a journal of a calibration with other settings, which it names, or of something else.
+    ValueError: for a journal of a calibration with other settings, which it names, or another file.
   """
 
   def __init__(
@@ -47,27 +47,27 @@ class Trials:
     if not journal.records:
       journal.append(_packed(settings))
     first, *trials = map(_unpacked, journal.records)
-    settings = _unpacked(_packed(settings))  # as a journal has them, lists for tuples
+    settings = _unpacked(_packed(settings))  # in the form of a journal, lists for tuples
     changed = sorted(name for name in settings if first.get(name) != settings[name])
     if changed:
       raise ValueError(f"Must have the journal of the same calibration, we instead got one with other {', '.join(changed)}")
     self._done = {tuple(trial["name"]): trial["value"] for trial in trials}
 
   def starts(self, rates: Sequence[float], first: int | None) -> list[float]:
-    """Thresholds that a search for each rate may start from: quantiles of all scores under the cloud's own contexts.
+    """Initial thresholds for each rate: quantiles of all scores under the cloud's own contexts.
 
     Args:
-      first: rows that are decoded for it, all for None.
+      first: number of decoded rows, all for None.
     """
 
     def quantiles() -> list[float]:
-      scores = self._decode(0.0, 0, first).report.scores  # everything from the cloud
+      scores = self._decode(0.0, 0, first).report.scores  # all tokens from the cloud
       return [max(quantile_threshold(scores, rate), 1e-12) for rate in rates]
 
     return self._once(("starts", *rates, first), quantiles)
 
   def at(self, tau: float, part: int, first: int | None = None) -> Trial:
-    """The outcome of a threshold on the rows of a part."""
+    """The result of a threshold on the rows of a part."""
 
     def trial() -> list[Any]:
       calls = cloud_calls(self._decode(tau, part, first))

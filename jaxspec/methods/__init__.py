@@ -1,16 +1,18 @@
 """Decoding methods as values: one class in one file each, and the registry of their names.
 
 A method is a frozen dataclass of declared options (`jaxspec.methods.method`) that builds the parts of a decode. Options are
-keyword arguments: ``Speculative(gamma=4)``. `make_method` makes a method from its name and JSON options. A new method needs
-its file and a line in `CLASSES`.
+keyword arguments: ``Speculative(gamma=4)``. `make_method` makes a method from its name and JSON options. A method of
+another package is added by `register`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from jaxspec.core.options import suggestion
+from jaxspec.core.plugins import Registry
 from jaxspec.methods.ciar import Ciar
 from jaxspec.methods.cspd import Cspd
 from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
@@ -77,9 +79,12 @@ __all__ = [
   "make_method",
   "option",
   "options_of",
+  "register",
 ]
 
-CLASSES: tuple[type[Method], ...] = (
+AnyMethod = TypeVar("AnyMethod", bound=Method)
+
+_OF_LIBRARY = (
   Plain,
   Speculative,
   Sqs,
@@ -99,7 +104,25 @@ CLASSES: tuple[type[Method], ...] = (
   StepCiar,
 )
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in CLASSES}
+
+def _check(name: str, method: object, methods: Mapping[str, type[Method]]) -> None:
+  if not (isinstance(method, type) and issubclass(method, Method) and "__dataclass_params__" in vars(method)):
+    raise ValueError(f"Must have a frozen dataclass that derives from Method as {name}, we instead got {method!r}")
+  if not isinstance(getattr(method, "title", None), str):
+    raise ValueError(f"Must have a title of method {name}, {method.__name__} has none")
+
+
+METHODS: Registry[type[Method]] = Registry("method", {method.name: method for method in _OF_LIBRARY}, _check)
+
+
+def register(method: type[AnyMethod]) -> type[AnyMethod]:
+  """Adds a method of your own to `METHODS`, by its ``name``, for as long as the process runs; a decorator.
+
+  Raises:
+    ValueError: for a name that is taken, or a class that is no method.
+  """
+  METHODS.add(getattr(method, "name", repr(method)), method)
+  return method
 
 
 def get_method(name: object) -> type[Method]:

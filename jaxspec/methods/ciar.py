@@ -57,9 +57,7 @@ class Ciar(Neighbours, DraftingMethod):
   gamma: int = option(4, "Most drafts of an exchange.", ge=1)
   max_run: int = option(16, "Most tokens that the edge accepts locally in one round.", ge=1)
   tau: float | None = option(None, "Largest uncertainty of a token that the edge accepts locally.", infinite=True)
-  cloud_rate: float | None = option(
-    None, "Target rate of cloud calls; the threshold adapts online.", ge=0, le=1
-  )
+  cloud_rate: float | None = option(None, "Target rate of cloud calls; the threshold adapts online.", ge=0, le=1)
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
   verify: str = option("exact", "How the cloud judges the drafts that it verifies.", choices=VERIFY)
   draw: str = option(

@@ -45,7 +45,11 @@ class JacobiMethod(Method):
       columns = need(context.space.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
     initial = WindowInit(self.initial, "sample", self.point_mass)
     return JacobiDrafter(
-      window=self.window, vocab_size=vocab_size, grid=columns, initial=initial, recycle=self.recycle,
+      window=self.window,
+      vocab_size=vocab_size,
+      grid=columns,
+      initial=initial,
+      recycle=self.recycle,
       legal=context.space.legal,
     )
 

@@ -59,7 +59,7 @@ class Prompt(NamedTuple):
 
 
 def padded_length(num_tokens: int) -> int:
-  """Length that a prompt is padded to: 8, 16, 32, ... Every length of prompts takes a program of its own otherwise."""
+  """Length that a prompt is padded to: 8, 16, 32, ... Otherwise every length would need a separate program."""
   return max(8, 1 << (num_tokens - 1).bit_length())
 
 
@@ -78,7 +78,7 @@ class Pairs(NamedTuple):
   """Inputs of a drafter that continues another network's features (EAGLE)."""
 
   tokens: HostArray  # [B, T] int32, the token after each feature
-  features: HostArray  # [B, T, D] hidden states of the host; [B, T, 2 D] of a guided one
+  features: HostArray  # [B, T, D] hidden states of the target; [B, T, 2 D] with guidance
 
   @property
   def batch_size(self) -> int:

@@ -27,7 +27,7 @@ class Guided(NamedTuple):
   __repr__ = short_repr
 
   model: Params
-  # [] float32, or [B] with one for each row; 1 is the conditional model alone (but costs both halves: leave the wrapper out)
+  # [] float32, or [B] with one for each row; 1 is the conditional model (at the cost of both halves: omit the wrapper)
   scale: Array
 
 
@@ -41,9 +41,9 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
     model: a model with a `ModelFns.null_condition`.
     interval: the official ``cfg_interval``. With ``k >= 0`` only image tokens ``0 .. k + 1`` are guided; later tokens use
       the conditional logits. -1 guides all tokens.
-    features: ``both`` returns the features of both halves, ``[B, T, 2 D]``, for a drafter that is guided itself.
-      ``combined`` guides them like the logits, ``[B, T, D]``. The output matrix is linear, so these are the features of the
-      guided distribution, and a drafter that continues them needs no second half.
+    features: ``both`` returns the features of both halves, ``[B, T, 2 D]``, for a guided drafter. ``combined`` guides them
+      like the logits, ``[B, T, D]``. The output matrix is linear, so these are the features of the guided distribution, and
+      a drafter that continues them needs no second half.
     radius: one of `RADIUS_RULES`, for networks with an Inter-Head. Interval arithmetic gives the exact worst case, which is
       about 14 times as wide at scale 7.5.
   Raises:
@@ -87,7 +87,7 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
         half_width = _where(guides, widest, half_width)
       lens = None if intervals.lens is None else mix(intervals.lens, guides)
       intervals = Intervals(mix(intervals.centre, guides), half_width, lens)
-    # Networks of continuous tokens have no logits. Their distribution is guided where it is computed from the features.
+    # Networks of continuous tokens have no logits. Their distribution is guided after the features.
     logits = None if output.logits is None else mix(output.logits, guides)
     return ModelOutput(logits, returned, intervals), cache
 
@@ -128,9 +128,7 @@ def _where(guides: Array | None, yes: Array, no: Array) -> Array:
 def _both_halves(null_condition: Callable[[Params, PyTree], PyTree], params: Params, inputs: PyTree) -> PyTree:
   stack = lambda a, b: jax.tree.map(lambda x, y: jnp.concatenate([x, y]), a, b)
   if isinstance(inputs, Prefixed):
-    return Prefixed(
-      stack(inputs.condition, null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens)
-    )
+    return Prefixed(stack(inputs.condition, null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens))
   if isinstance(inputs, Pairs):
     return Pairs(stack(inputs.tokens, inputs.tokens), jnp.concatenate(jnp.split(inputs.features, 2, axis=-1)))
   if isinstance(inputs, jax.Array):

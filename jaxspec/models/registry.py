@@ -1,16 +1,17 @@
-"""Families of networks by name: the config class, the functions of a network, and the family that generates.
+"""Families of networks by name: their configs, functions, and results.
 
-A new family is its model file and one line in `FAMILIES`. The spec of a family that generates also names the function that
-makes a `jaxspec.families.family.Family` of a loaded target, which tells `jaxspec.load_pipeline` everything else.
+A new family is its model file and one entry of `FAMILIES`; `register` adds one of another package. The spec of a family
+that generates also names the function that makes a `jaxspec.families.family.Family` of a loaded target, the interface for
+`jaxspec.load_pipeline`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from jaxspec.core.plugins import Registry
 from jaxspec.models.chameleon import chameleon_drawing  # noqa: F401, declares its trunk
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
@@ -29,81 +30,74 @@ from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
-from jaxspec.models.trunk import Trunk, declare
 from jaxspec.models.var.var import VARConfig, var_fns
 
 
 class FamilySpec(NamedTuple):
-  """What a name of a family stands for: how its networks are built.
+  """The specification of a family: how its networks are built.
 
   Attributes:
     config_class: its frozen config class.
     make_fns: binds a config to pure functions.
-    make_family: ``(target, parts) -> jaxspec.families.family.Family``, or ``"module:function"`` for a function that is
-      imported when it is needed; None for networks that do not generate by themselves. ``target`` is a loaded
-      `jaxspec.Network` and ``parts`` a `jaxspec.families.family.FamilyParts`.
+    make_family: ``(target, parts) -> jaxspec.families.family.Family``, or ``"module:function"`` for a function imported on
+      demand; None for networks that do not generate alone. ``target`` is a loaded `jaxspec.Network` and ``parts`` a
+      `jaxspec.families.family.FamilyParts`.
     head_of: for a draft that continues the features of its target: the config that fits a target's config.
-    trunk: what heads have to know about its networks; None where no head can be put on them.
   """
 
   config_class: type
   make_fns: Callable[[Any], Any]
   make_family: str | Callable[[Any, Any], Any] | None = None
   head_of: Callable[[Any], Any] | None = None
-  trunk: Trunk | None = None
 
 
 _ROOMS = ("token_images", "texts", "continuous_images", "chameleon_images", "scale_images", "denoised_images")
 _IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.families.{name}:make_family" for name in _ROOMS)
 
-FAMILIES: dict[str, FamilySpec] = {
-  "llamagen": FamilySpec(LlamaGenConfig, llamagen_fns, _IMAGES),
-  "eagle": FamilySpec(EagleConfig, eagle_fns, head_of=EagleConfig.of),
-  "inter_head": FamilySpec(InterHeadConfig, inter_head_fns),
-  "text_encoder": FamilySpec(TextEncoderConfig, text_encoder_fns),
-  "t5": FamilySpec(T5Config, t5_fns),
-  "llamagen_vq": FamilySpec(LlamaGenVQConfig, llamagen_vq_fns),
-  "patch_vq": FamilySpec(PatchVQConfig, patch_vq_fns),
-  "gpt_neo": FamilySpec(GPTNeoConfig, gpt_neo_fns, _TEXT),
-  "llama": FamilySpec(LlamaConfig, llama_fns, _TEXT),
-  "chameleon": FamilySpec(ChameleonConfig, chameleon_fns, _CHAMELEON),
-  "chameleon_vq": FamilySpec(ChameleonVQConfig, chameleon_vq_fns),
-  "mar": FamilySpec(MARConfig, mar_fns, _VECTORS),
-  "causal_tokens": FamilySpec(CausalTokensConfig, causal_token_fns, _VECTORS),
-  "dit": FamilySpec(DiTConfig, dit_fns, _STATES),
-  "kl_vae": FamilySpec(KLVAEConfig, kl_vae_fns),
-  "var": FamilySpec(VARConfig, var_fns, _MAPS),
-  "var_vae": FamilySpec(VARVAEConfig, var_vae_fns),
-}
+
+def _check(name: str, spec: FamilySpec, families: Mapping[str, FamilySpec]) -> None:
+  if taken := [known for known, other in families.items() if other.config_class is spec.config_class]:
+    raise ValueError(f"Must have a config class of its own for {name}, {spec.config_class.__name__} is that of {taken[0]}")
+
+
+FAMILIES: Registry[FamilySpec] = Registry(
+  "family",
+  {
+    "llamagen": FamilySpec(LlamaGenConfig, llamagen_fns, _IMAGES),
+    "eagle": FamilySpec(EagleConfig, eagle_fns, head_of=EagleConfig.of),
+    "inter_head": FamilySpec(InterHeadConfig, inter_head_fns),
+    "text_encoder": FamilySpec(TextEncoderConfig, text_encoder_fns),
+    "t5": FamilySpec(T5Config, t5_fns),
+    "llamagen_vq": FamilySpec(LlamaGenVQConfig, llamagen_vq_fns),
+    "patch_vq": FamilySpec(PatchVQConfig, patch_vq_fns),
+    "gpt_neo": FamilySpec(GPTNeoConfig, gpt_neo_fns, _TEXT),
+    "llama": FamilySpec(LlamaConfig, llama_fns, _TEXT),
+    "chameleon": FamilySpec(ChameleonConfig, chameleon_fns, _CHAMELEON),
+    "chameleon_vq": FamilySpec(ChameleonVQConfig, chameleon_vq_fns),
+    "mar": FamilySpec(MARConfig, mar_fns, _VECTORS),
+    "causal_tokens": FamilySpec(CausalTokensConfig, causal_token_fns, _VECTORS),
+    "dit": FamilySpec(DiTConfig, dit_fns, _STATES),
+    "kl_vae": FamilySpec(KLVAEConfig, kl_vae_fns),
+    "var": FamilySpec(VARConfig, var_fns, _MAPS),
+    "var_vae": FamilySpec(VARVAEConfig, var_vae_fns),
+  },
+  _check,
+)
 
 
 def register(name: str, spec: FamilySpec) -> None:
-  """Adds a family of your own to `FAMILIES`; it stays for as long as the process runs.
+  """Adds a user-defined family to `FAMILIES` until the process ends.
+
+  A family that heads are put on is also declared by `jaxspec.models.trunk.declare`.
 
   Raises:
     ValueError: if the name or the config class belongs to another family.
   """
-  if name in FAMILIES:
-    raise ValueError(f"Must have a new name for a family, we instead got {name!r}")
-  if taken := [known for known, other in FAMILIES.items() if other.config_class is spec.config_class]:
-    raise ValueError(f"Must have a config class of its own for {name}, {spec.config_class.__name__} is that of {taken[0]}")
-  FAMILIES[name] = spec
-  if spec.trunk is not None:
-    declare(name, spec.config_class, spec.trunk)
-
-
-@contextlib.contextmanager
-def registered(name: str, spec: FamilySpec) -> Iterator[None]:
-  """A family that is known inside a ``with`` block only, for tests."""
-  register(name, spec)
-  try:
-    yield
-  finally:
-    del FAMILIES[name]
+  FAMILIES.add(name, spec)
 
 
 def generating() -> tuple[str, ...]:
-  """Names of the families whose networks generate by themselves."""
+  """Names of the families whose networks generate alone."""
   return tuple(name for name, spec in FAMILIES.items() if spec.make_family is not None)
 
 
@@ -111,7 +105,7 @@ def family_maker(name: str) -> Callable[[Any, Any], Any]:
   """``(target, parts) -> Family`` of the family ``name``.
 
   Raises:
-    ValueError: for a family that does not generate by itself.
+    ValueError: for a family that does not generate alone.
   """
   maker = FAMILIES[name].make_family
   if maker is None:

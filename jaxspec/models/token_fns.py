@@ -1,8 +1,8 @@
-"""Networks of continuous tokens, as their drafters and verifiers see them.
+"""Networks of continuous tokens, the interface for drafters and verifiers.
 
 Such a network has two parts: a `ModelFns` that returns features of the next token (there are no logits), and a chain of
 Gaussian steps that draws the token given these features (`jaxspec.diffusion.chain`). `diffusion_tokens` makes the chain of a
-diffusion head; `guided_tokens` guides both. Causal networks, masked networks that are read in their generation order
+diffusion head; `guided_tokens` guides both. Causal networks, masked networks in their generation order
 (`jaxspec.models.mar.masked_network`) and toys with a distribution in closed form all have this interface.
 """
 
@@ -36,12 +36,12 @@ class TokenFns(NamedTuple):
   distribution: Callable[[Params, Array, Array], DistributionFn]
   num_steps: int  # T of a chain
   token_dim: int  # C
-  num_tokens: int  # the most tokens of a row
+  num_tokens: int  # largest number of tokens of a row
   noisy_end: bool  # whether step 0 adds noise (`jaxspec.diffusion.chain`); exact speculation needs it
 
 
 class HeadFns(NamedTuple):
-  """A network of continuous tokens with a diffusion head, before a sampler is chosen."""
+  """A network of continuous tokens with a diffusion head, without a sampler."""
 
   network: ModelFns
   predictor: Callable[[Params, Array, np.ndarray], ddpm.PredictFn]  # as `MARFns.predictor`
@@ -64,7 +64,7 @@ def diffusion_tokens(head: HeadFns, *, num_steps: int | str = 100, stop: int | N
 
   Args:
     num_steps: diffusion steps, or a respacing as in `jaxspec.diffusion.schedule.kept_steps`; static.
-    stop: the diffusion step, noise included, after which a token is finished. None is the usual chain, which ends in a mean.
+    stop: the last diffusion step of a chain, including its noise. None is the usual chain, which ends in a mean.
   Raises:
     ValueError: for an impossible respacing, or a ``stop`` beyond its steps.
   """
@@ -89,7 +89,7 @@ def guided_tokens(
   run as one batch. Both halves of the head also run as one batch, at the same state.
 
   Args:
-    guidance_fn: how the scale depends on the token, as if one token were generated at a time.
+    guidance_fn: the scale by token, as if one token were generated at a time.
   """
   tables = diffusion_tables(str(num_steps))
   ddpm.check_stop(tables, stop)

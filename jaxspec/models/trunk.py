@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jaxspec.core.plugins import Registry
 from jaxspec.core.types import Array, ModelFns, Params
 from jaxspec.models.nn.config_checks import config_of
 
@@ -38,12 +39,16 @@ class Trunk(NamedTuple):
   head_fields: Callable[[Any], dict[str, Any]]
 
 
-_DECLARED: dict[str, tuple[type, Trunk]] = {}  # by name of the family
+_DECLARED: Registry[tuple[type, Trunk]] = Registry("trunk", {})  # by name of the family
 
 
 def declare(family: str, config_class: type, trunk: Trunk) -> None:
-  """Declares that heads can be put on the networks of a family."""
-  _DECLARED[family] = config_class, trunk
+  """Declares that heads can be put on the networks of a family.
+
+  Raises:
+    ValueError: for a family that is declared.
+  """
+  _DECLARED.add(family, (config_class, trunk))
 
 
 def trunk_of(config: Any) -> Trunk:

@@ -145,7 +145,7 @@ def _cache_buffers(plan: Plan, target: Sized, needs: Needs, batch: int) -> set[t
     slots = plan.model.prefix + plan.model.num_tokens + plan.window
     for leaf in jax.tree.leaves(footprint.cache_shapes(fns.init_cache, plan.halves * batch, slots)):
       if (dtype := _DTYPES.get(leaf.dtype.name)) is not None:
-        found |= {(dtype, leaf.size // parts) for parts in (1, plan.mesh.data, plan.mesh.model, plan.mesh.count)}
+        found |= {(dtype, leaf.size // parts) for parts in (1, plan.mesh.data, plan.mesh.model, plan.mesh.num_devices)}
   return found
 
 

@@ -20,8 +20,8 @@ from jaxspec.planning.random_weights import RandomModel
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 from jaxspec.planning.this_machine import this_machine
 from jaxspec.run import measure
-from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.decoder import Decoder
+from jaxspec.run.plain_comparison import Decode, compare_with_plain
 from jaxspec.run.progress import SILENT, Progress
 from jaxspec.sampling import SamplingConfig
 from jaxspec.verifiers.imposed import Imposed
@@ -108,15 +108,15 @@ class ImposedBench:
     recorded = isinstance(acceptance, RecordedAcceptance)
     if recorded:
       acceptance.check_fits(method)
-    asked = acceptance.imposed if recorded else Imposed(acceptance)
+    imposed = acceptance.imposed if recorded else Imposed(acceptance)
     plain, _ = self._plain
-    decoder = self._random.decoder(method, self._sampling, asked)
+    decoder = self._random.decoder(method, self._sampling, imposed)
     first_s = self._seconds_of_first_call(decoder)
     others = {}
     if lock_step:
-      in_step = self._random.decoder(method, self._sampling, dataclasses.replace(asked, lock_step=True))
+      in_step = self._random.decoder(method, self._sampling, dataclasses.replace(imposed, lock_step=True))
       others["lock step"] = self._decode(in_step)
-    found = against_plain(
+    found = compare_with_plain(
       self._decode(decoder), self._decode(plain), parts=decoder.parts, condition=self._condition, max_len=self._tokens,
       repeats=self._repeats, others=others,
     )  # fmt: skip

@@ -158,7 +158,7 @@ def make_plan(
   if not method.fits(kind):
     raise ValueError(f"Must have a method that draws {kind} tokens for {model.name}, we instead got {method.name}")
   mesh = default_mesh(target, device.count) if mesh is None else mesh
-  if mesh.count != device.count:
+  if mesh.num_devices != device.count:
     raise ValueError(f"Must have a mesh of the {device.count} devices of {device.name}, we instead got {mesh}")
   check_fits(target.config, mesh.model, model.name)
   for batch in batches:

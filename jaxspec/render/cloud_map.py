@@ -1,4 +1,4 @@
-"""Scales of a decode on the edge: who had the last word on each token, and how uncertain the edge was of it."""
+"""Maps of a CIAR decode: the origin of each token, and the uncertainty of the edge."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LEVELS, _UNKNOWN = 6, 252
 def draw_cloud_map(
   result: DecodeResult, images: np.ndarray, captions: list[str], *, columns: int, grid: tuple[int, int] | None = None
 ) -> Image.Image:
-  """Every image of method ``ciar`` beside the map of who decided and that of the edge's uncertainty; legends below.
+  """Every image beside the maps of origins and of the edge's uncertainty; legends below.
 
   Args:
-    result: of the images, numpy leaves ``[images, N]``; its report is a `jaxspec.drafters.ciar_drafter.GatedReport`.
+    result: result of the images, numpy leaves ``[images, N]``; its report is a `jaxspec.drafters.ciar_drafter.GatedReport`.
     images: ``[images, H, W, 3]`` uint8.
     grid: rows and columns of the tokens; None: a square.
   """
@@ -48,7 +48,7 @@ def draw_cloud_map(
 
 
 def uncertainty_levels(scores: np.ndarray) -> tuple[np.ndarray, list[float]]:
-  """Scores ``[images, N]`` as levels 1 to `_LEVELS` of equal numbers of positions (0 where NaN), and their upper bounds."""
+  """Scores ``[images, N]`` as levels 1 to `_LEVELS` with equal numbers of positions (0 for NaN), and their upper bounds."""
   known = scores[~np.isnan(scores)]
   if not known.size:
     return np.zeros(scores.shape, int), []

@@ -1,4 +1,4 @@
-"""Scales of a decode: where each token came from, and how many tokens its round committed."""
+"""Maps of a decode: the origin of each token, and the number of tokens of its round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 from jaxspec.core.state import DecodeResult, Origin
 from jaxspec.render.image_sheet import PANEL, Cell, Legend, Swatch, draw_grid, enlarge, rgb
 
-# Okabe-Ito colours: told apart by colour-blind readers, and by lightness in print.
+# Okabe-Ito colours, distinguishable for colour-blind readers, and by lightness in print.
 _ORIGIN_COLOURS = {
   Origin.LOCAL: ((204, 204, 204), "accepted locally"),
   Origin.DRAFT: ((0, 158, 115), "drafted and accepted"),
@@ -22,7 +22,7 @@ _FEW, _MANY = np.array((232, 240, 250)), np.array((8, 48, 107))  # light to dark
 
 
 def tokens_per_round(result: DecodeResult) -> np.ndarray:
-  """How many tokens the round of each token committed, ``[B, N]`` int."""
+  """Number of tokens committed in the round of each token, ``[B, N]`` int."""
   sizes = [np.bincount(rounds)[rounds] for rounds in result.commit_round]
   return np.stack(sizes)
 
@@ -33,7 +33,7 @@ def draw_heatmap(
   """Every image beside its two maps, and the legends below.
 
   Args:
-    result: of the images, numpy leaves ``[images, N]``.
+    result: result of the images, numpy leaves ``[images, N]``.
     images: ``[images, H, W, 3]`` uint8.
     grid: rows and columns of the tokens; None: a square.
   """
@@ -58,7 +58,7 @@ def draw_heatmap(
 
 
 def size_colour(size: int, largest: int) -> np.ndarray:
-  """Colour of a round that committed ``size`` tokens, the darker the more; ``[3]`` uint8."""
+  """Colour of a round that committed ``size`` tokens, darker for larger sizes; ``[3]`` uint8."""
   part = (size - 1) / max(largest - 1, 1)
   return np.round(_FEW + (_MANY - _FEW) * max(part, 0.0)).astype(np.uint8)
 
@@ -66,7 +66,7 @@ def size_colour(size: int, largest: int) -> np.ndarray:
 def token_map(colours: np.ndarray, size: tuple[int, int], grid: tuple[int, int] | None = None) -> Image.Image:
   """Colours ``[N, 3]`` of a raster of tokens, a ``grid`` or nearly a square, as an image with thin lines between the tokens.
 
-  Tokens that are no raster (maps, steps of a chain) are laid out line by line; what is left over stays white.
+  Tokens without a raster (scales, denoising steps) are laid out line by line; the rest is white.
   """
   columns = math.ceil(len(colours) ** 0.5)
   rows, columns = grid or (math.ceil(len(colours) / columns), columns)

@@ -37,7 +37,7 @@ class Swatch(NamedTuple):
 
 
 def rgb(colour: np.ndarray) -> tuple[int, int, int]:
-  """A colour ``[3]`` uint8 as a `Swatch` has it."""
+  """A colour ``[3]`` uint8 in the form of a `Swatch`."""
   red, green, blue = map(int, colour)
   return red, green, blue
 
@@ -51,7 +51,7 @@ class Legend(NamedTuple):
 
 @functools.cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-  """Pillow's built-in font; the basic layout spaces words alike on every machine."""
+  """Pillow's built-in font; the basic layout spaces words equally on every machine."""
   built_in = ImageFont.load_default(size)
   assert isinstance(built_in, ImageFont.FreeTypeFont)
   return built_in.font_variant(layout_engine=ImageFont.Layout.BASIC)
@@ -67,7 +67,7 @@ def enlarge(pixels: np.ndarray, side: int = PANEL) -> Image.Image:
 
 
 def drawable(text: str) -> str:
-  """The text in letters that the built-in font has: accents dropped, the rest as question marks."""
+  """The text in characters of the built-in font: without accents, others as question marks."""
   text = unicodedata.normalize("NFKD", " ".join(text.split()))
   text = "".join(c for c in text if not unicodedata.combining(c))
   return "".join(c if _has_glyph(c) else "?" for c in text)
@@ -86,7 +86,7 @@ def _has_glyph(character: str) -> bool:
 
 
 def wrap(text: str, width: int, text_font: ImageFont.FreeTypeFont, max_lines: int = _MAX_LINES) -> list[str]:
-  """Breaks a text into lines of at most ``width`` pixels; what does not fit ends in an ellipsis."""
+  """Breaks a text into lines of at most ``width`` pixels; the rest becomes an ellipsis."""
   lines, line = [], ""
   for word in text.split():
     if len(lines) > max_lines:
@@ -98,7 +98,7 @@ def wrap(text: str, width: int, text_font: ImageFont.FreeTypeFont, max_lines: in
     if line:
       lines.append(line)
     while len(lines) <= max_lines and text_font.getlength(word) > width:  # a word wider than the column
-      narrow = range(min(len(word) - 1, width), 0, -1)  # no letter is narrower than a pixel
+      narrow = range(min(len(word) - 1, width), 0, -1)  # every character is at least a pixel wide
       cut = next(n for n in narrow if n == 1 or text_font.getlength(word[:n]) <= width)
       lines.append(word[:cut])
       word = word[cut:]
@@ -113,7 +113,7 @@ def wrap(text: str, width: int, text_font: ImageFont.FreeTypeFont, max_lines: in
 
 
 def columns_for(num_cells: int, samples: int = 1, panels: int = 1) -> int:
-  """Number of columns of a pleasing grid; the samples of a prompt stay in one row where they fit."""
+  """Number of columns of a balanced grid; the samples of a prompt stay in one row if they fit."""
   most = max(1, 8 // panels)
   if 1 < samples <= most:
     return samples * max(1, min(most // samples, round((1.5 * num_cells / panels) ** 0.5 / samples)))
@@ -165,7 +165,7 @@ def _draw_cell(sheet, draw, cell, caption, left, top, panel_w, panel_h, title_h,
 
 
 def _legend_lines(legend: Legend, width: int) -> list[list[tuple[int, Swatch | str]]]:
-  """Positions a title and swatches from left to right, onto a new line where the width ends: ``[(x, entry)]`` each."""
+  """Positions a title and swatches from left to right, with line breaks: ``[(x, entry)]`` each."""
   text_font = font(_TITLE_SIZE)
   indent = round(text_font.getlength(legend.title)) + 16
   lines: list[list[tuple[int, Swatch | str]]] = [[(0, legend.title)]]
@@ -190,7 +190,7 @@ def _draw_legend_line(draw: ImageDraw.ImageDraw, line: list[tuple[int, Swatch | 
 
 
 def raw_grid(images: list[list[np.ndarray]], columns: int) -> Image.Image:
-  """Cells of images at their own size, edge to edge, no text."""
+  """Cells of images at original size, without margins and text."""
   height, width = images[0][0].shape[:2]
   panels = len(images[0])
   rows = -(-len(images) // columns)
@@ -203,7 +203,7 @@ def raw_grid(images: list[list[np.ndarray]], columns: int) -> Image.Image:
 
 
 def save_png(sheet: Image.Image, path: Path | BinaryIO, settings: dict[str, Any]) -> None:
-  """Writes a PNG, into a file by name or an open one, that carries its settings as a JSON text under ``jaxspec``."""
+  """Writes a PNG to a path or an open file, with its settings as JSON in the text field ``jaxspec``."""
   info = PngInfo()
   info.add_itxt("jaxspec", json.dumps(settings, ensure_ascii=False))
   sheet.save(path, "PNG", pnginfo=info, optimize=True)

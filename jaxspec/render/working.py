@@ -1,4 +1,4 @@
-"""What a long command is doing, on stderr: how much of it is done, how fast it goes, and how long the rest takes."""
+"""Progress of a long command on stderr: finished share, rate, and remaining time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-LINE_EVERY_S = 15.0  # between two lines, where there is no terminal
+LINE_EVERY_S = 15.0  # between two lines without a terminal
 
 
 class Working:
-  """A line in the terminal that moves, or now and then a line where stderr is none; a context manager.
+  """An updated line in the terminal, or regular new lines without one; a context manager.
 
-  Calling it says what begins, and forgets how much there was to do. `step` says how much of it is done.
+  Calling it begins a stage. `step` reports its progress.
 
   Args:
-    text: what begins first.
+    text: the first stage.
     console: by default of stderr.
     clock: seconds.
   """
@@ -42,17 +42,17 @@ class Working:
       self._progress.stop()
 
   def __call__(self, text: str) -> None:
-    """Says what begins."""
+    """Begins a stage."""
     self._text, self._begin = text, self._clock()
     self._progress.reset(self._task, description=text, total=None, figures="")
     self._tell("")
 
   def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
-    """Says how many units of what began last are done.
+    """Reports the finished units of the stage.
 
     Args:
-      text: what goes on meanwhile, in other words.
-      at_most: fewer than ``total`` may do.
+      text: new text of the stage.
+      at_most: whether fewer than ``total`` may be enough.
     """
     self._text = self._text if text is None else text
     most = "at most " if at_most else ""
@@ -68,7 +68,7 @@ class Working:
 
 
 def pace(done: int, total: int, unit: str, seconds: float, most: str = "") -> str:
-  """Units per second (or seconds per unit) and the time that the rest takes, as far as it can be told."""
+  """Units per second (or seconds per unit) and the remaining time, if known."""
   if not done or seconds <= 0:
     return ""
   rate = done / seconds

@@ -84,7 +84,7 @@ def _audit_round(rule: ChainRule | TreeRule, tables: PyTree, draft: Draft, targe
       exact_distribution(rule, tables, p, q),
       jnp.arange(window)[None] < draft.num_drafted[:, None],
     )  # [B, K]
-  positions = window + 1 if verdict.path is None else verdict.path.shape[1] + 1
+  positions = 1 + (verdict.path.shape[1] if draft.is_tree else window)
   width = ((0, 0), (0, positions - drafted.shape[1]))  # nothing is drafted after the last draft
   tested = jnp.pad(drafted, width) & (jnp.arange(positions)[None] <= verdict.num_accepted[:, None])
   only = lambda values: jnp.where(tested, jnp.pad(values, width), 0.0)
@@ -103,8 +103,7 @@ def _positions_of_path(
 ) -> tuple[PositionDistribution, Array]:
   """Distributions ``[B, L + 1]`` after the root and each node of the accepted path, and a mask of those with candidates."""
   rows = draft.tokens.shape[0]
-  parents = trees.parents_of(draft)
-  path = jnp.broadcast_to(jnp.arange(parents.shape[1])[None], parents.shape) if verdict.path is None else verdict.path
+  path = verdict.path if draft.is_tree else trees.parents_of(draft) + 1
   nodes = jnp.concatenate([jnp.full((rows, 1), -1, path.dtype), path], axis=1)  # [B, L + 1]
   each = functools.partial(jax.vmap, in_axes=1, out_axes=1)
   distribution = each(lambda node: exact_tree_distribution(rule, tables, draft, target, node))(nodes)

@@ -54,11 +54,11 @@ def commit_leading(
       rejection of ``tokens``; they need not add up to 1.
     proposal_row_fn: ``(proposal, position [B]) -> [B, V]`` probabilities.
   Returns:
-    Verdict with ``num_accepted [B]`` and ``next_token [B]``.
+    Verdict that adds one token to every row.
   """
   rows, window = draft.tokens.shape
   if window == 0:
-    return Verdict(jnp.zeros((rows,), jnp.int32), logit_processing.sample(target[:, 0], rng.final_uniform(keys)))
+    return Verdict.one(jnp.zeros((rows,), jnp.int32), logit_processing.sample(target[:, 0], rng.final_uniform(keys)))
   valid = jnp.arange(window)[None] < draft.num_drafted[:, None]
   accepted = (rng.uniforms(keys, window) < accept_prob) & valid
   num_accepted = num_leading(accepted)  # [B]
@@ -71,7 +71,7 @@ def commit_leading(
   token = at_position(draft.tokens, position)
   weights = usable_weights(residual_fn(token, p, q), p)
   next_token = logit_processing.inverse_cdf(jnp.where(rejected[:, None], weights, p), rng.final_uniform(keys))
-  return Verdict(num_accepted, next_token)
+  return Verdict.one(num_accepted, next_token)
 
 
 @dataclasses.dataclass(frozen=True)

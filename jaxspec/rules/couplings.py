@@ -123,11 +123,11 @@ def maximal(
   log_ratio = log_ratio_at(draft)
   accepted = log_u < log_eta + log_ratio
 
-  def open_rows(state):
+  def open_rows(state: tuple[Array, ...]) -> Array:
     _, finished, _, tries = state
     return ~jnp.all(finished) & (tries < max_tries)
 
-  def round_(state):
+  def round_(state: tuple[Array, ...]) -> tuple[Array, ...]:
     x, finished, used, tries = state
     normals, log_v = proposal_fn(tries)
     proposal = mu_p + sd_p * normals

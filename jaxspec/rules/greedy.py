@@ -25,4 +25,4 @@ def greedy(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   drawn = sample(row, rng.final_uniform(keys))
   rejected = num_accepted < draft.num_drafted
   replacement = at_position(best, num_accepted)
-  return Verdict(num_accepted, jnp.where(rejected, replacement, drawn))
+  return Verdict.one(num_accepted, jnp.where(rejected, replacement, drawn))

@@ -183,7 +183,6 @@ def _gather(distribution: Array, members: Array) -> Array:
   return jnp.take_along_axis(distribution, flat, axis=-1).reshape(members.shape)
 
 
-
 def gsd_released(group_size: int = 14, max_gap: float = 0.15, max_distance: float = 0.5) -> GsdRule:
   """`GsdRule` with the edge cases of the released code (junhyukso/GSD 4216c7c), for parity.
 

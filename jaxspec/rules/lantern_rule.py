@@ -193,7 +193,6 @@ def _without(distribution: Array, ids: Array, where: Array | bool) -> Array:
   return flat.at[rows, removed].set(0.0, mode="drop").reshape(distribution.shape)
 
 
-
 def lantern_plus_plus(num_neighbours: int = 10, factor: float = 5.0, *, residual: str = "optimal") -> LanternRule:
   """LANTERN++: at most ``(factor - 1) p(x)`` is borrowed; the released scripts use (10, 5), (5, 10) and (5, 20)."""
   return LanternRule(num_neighbours, factor, True, residual=residual)

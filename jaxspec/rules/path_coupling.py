@@ -113,7 +113,7 @@ class PathCoupling:
     if window == 0:
       none = jnp.zeros((rows,), jnp.int32)
       token = finish(none, begin[:, 0], jnp.full((rows,), steps))
-      return Verdict(none, token, metrics=report_at(0, none, TokenReport(none, none > 0, none)))
+      return Verdict.one(none, token, metrics=report_at(0, none, TokenReport(none, none > 0, none)))
 
     path: DraftPath = draft.proposal.chains
     drafts = target._replace(z=target.z[:, :-1], slot=target.slot[:, :-1])
@@ -137,7 +137,7 @@ class PathCoupling:
     next_token = finish(num_accepted, x, jnp.where(rejected, number, steps))
     tries, fallback = coupler.replacements(corrected, rejected)
     report = TokenReport(tries, fallback, steps=jnp.where(rejected, target.num_steps - 1 - number, 0))
-    return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
+    return Verdict.one(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
   def _target_steps(self, drafts: TargetChains, states: Array) -> tuple[Array, Array]:
     """Mean and log deviation ``[B, K, R, C]`` of the target's steps from ``states [B, K, R, C]``, in one pass."""

@@ -89,7 +89,7 @@ class PathRatio:
     )  # [B, K + 1, ...]
     if window == 0:
       none = jnp.zeros(draft.num_drafted.shape, jnp.int32)
-      return Verdict(none, tokens[:, 0], metrics=report_at(0, none, TokenReport(none, none > 0, none)))
+      return Verdict.one(none, tokens[:, 0], metrics=report_at(0, none, TokenReport(none, none > 0, none)))
 
     q: ChainSummary = draft.proposal.chains
     log_ratio = self.log_ratio(draft.tokens, jax.tree.map(lambda leaf: leaf[:, :-1], p), q)  # [B, K]
@@ -103,7 +103,7 @@ class PathRatio:
     # Without a rejection no test has read the target's last chain, so it is a sample of its distribution.
     next_token = jnp.where(rejected[:, None], replaced, at_position(tokens, num_accepted))
     report = TokenReport(tries, rejected & ~finished, jnp.zeros_like(tries))
-    return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
+    return Verdict.one(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
   def _resample(self, keys: Key, p: ChainSummary, q: ChainSummary, rejected: Array) -> tuple[Array, Array, Array]:
     """Replacements ``[B, C]``, proposals used ``[B]``, and whether one was accepted ``[B]``."""
@@ -111,7 +111,7 @@ class PathRatio:
     draw = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 0), p.mean.shape[1:]))
     uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1)))
 
-    def round_(state):
+    def round_(state: tuple[Array, ...]) -> tuple[Array, ...]:
       x, finished, used, number = state
       round_keys = rng.stream_keys(keys, rng.Stream.RESIDUAL, number)
       proposal = p.mean + jnp.exp(p.log_std) * draw(round_keys)

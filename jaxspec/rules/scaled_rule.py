@@ -74,4 +74,5 @@ class AlwaysRule(ChainRule):
   def accept_all(self, tables: PyTree, p: Array, q: Array) -> Array:
     return jnp.ones_like(p)
 
+
 always = AlwaysRule()

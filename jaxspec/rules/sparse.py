@@ -10,13 +10,13 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution, count_of, dense, take_position
-from jaxspec.core.types import Array, Draft, Key, Verdict
+from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.rules.chain_rule import commit_leading
 from jaxspec.sampling.logit_processing import probabilities
 from jaxspec.sampling.residual import at
 
 
-def lossless_sparse(tables: tuple, keys: Key, draft: Draft, target: Array) -> Verdict:
+def lossless_sparse(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   """Accepts each draft with probability min(1, p / qhat); draws from the residual after a rejection.
 
   Args:
@@ -25,7 +25,7 @@ def lossless_sparse(tables: tuple, keys: Key, draft: Draft, target: Array) -> Ve
     draft: chain of ``K`` tokens; ``draft.proposal`` is their `SparseDistribution` ``[B, K]``.
     target: ``[B, K + 1, V]`` processed target logits.
   Returns:
-    Verdict with ``num_accepted [B]`` and ``next_token [B]``.
+    Verdict that adds one token to every row.
   """
   if draft.tokens.shape[1] == 0:
     return commit_leading(keys, draft, target, accept_prob=jnp.zeros(draft.tokens.shape))

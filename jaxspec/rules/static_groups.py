@@ -32,5 +32,3 @@ class StaticGroupsRule(ChainRule):
     """See `ChainRule.accept_all`."""
     mass = lambda distribution: jnp.zeros_like(distribution).at[..., tables].add(distribution)[..., tables]
     return ratio(mass(p), mass(q))
-
-

@@ -62,7 +62,7 @@ class StepCoupling:
     rows, window, _ = draft.tokens.shape
     if window == 0:
       none = jnp.zeros((rows,), jnp.int32)
-      return Verdict(none, _own(target, none), metrics=report_at(0, none, StepReport(none, none > 0)))
+      return Verdict.one(none, _own(target, none), metrics=report_at(0, none, StepReport(none, none > 0)))
     coupler, drafted = self.coupler, draft.proposal
     mean, log_std = target.mean[:, :-1], target.log_std[:, :-1]
     normals = coupler.normals(keys, mean.shape)
@@ -78,7 +78,7 @@ class StepCoupling:
     corrected = coupler.couple(here(drafted), here(mean), here(log_std), here(normals), refuse, keys)
     next_token = jnp.where(replaced[:, None], corrected.x, _own(target, num_accepted))
     report = StepReport(*coupler.replacements(corrected, replaced))
-    return Verdict(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
+    return Verdict.one(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
 
 def _own(target: TargetSteps, position: Array) -> Array:

@@ -104,7 +104,7 @@ class TreeRule:
   def max_levels(self, draft: Draft) -> int:
     """Largest length of an accepted path."""
     window = draft.tokens.shape[1]
-    return window if self.max_path is None or draft.parents is None else min(self.max_path, window)
+    return window if self.max_path is None or not draft.is_tree else min(self.max_path, window)
 
   def after(self, draft: Draft, node: Array) -> Array:
     """``[B, K]`` bool: the candidates after one node ``[B]`` of every row; node -1 is the root."""
@@ -119,7 +119,7 @@ class TreeRule:
     """Tests every candidate and accepts the first path of passed tests; see `jaxspec.core.types.AcceptFn`."""
     rows, window = draft.tokens.shape
     if window == 0:  # plain decoding
-      return Verdict(jnp.zeros((rows,), jnp.int32), logit_processing.sample(target[:, 0], rng.final_uniform(keys)))
+      return Verdict.one(jnp.zeros((rows,), jnp.int32), logit_processing.sample(target[:, 0], rng.final_uniform(keys)))
     parents = trees.parents_of(draft)
     reach = trees.ancestors(parents)
     depth = trees.depths(reach)
@@ -137,8 +137,8 @@ class TreeRule:
     rejected = (parents + 1 == last[:, None]) & valid
     left = usable_weights(self.rule.remaining(tables, distribution, draft.tokens, rejected), distribution)
     next_token = logit_processing.inverse_cdf(left, rng.final_uniform(keys))
-    path = None if draft.parents is None else trees.path_nodes(on_path, depth, self.max_levels(draft))
-    return Verdict(num_accepted, next_token, path)
+    path = trees.path_nodes(on_path, depth, self.max_levels(draft)) if draft.is_tree else None
+    return Verdict.one(num_accepted, next_token, path=path)
 
 
 @functools.cache

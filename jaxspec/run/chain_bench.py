@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -18,12 +17,12 @@ from jaxspec.core.types import PyTree
 from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
-from jaxspec.run.against_plain import Decode, against_plain
 from jaxspec.run.batches import split
 from jaxspec.run.job import Job, draft_name
-from jaxspec.run.pipeline import Pipeline
+from jaxspec.run.loaded_networks import LoadedNetworks
+from jaxspec.run.plain_comparison import Decode, compare_with_plain
 from jaxspec.run.progress import SILENT, Progress
-from jaxspec.run.run import prepare
+from jaxspec.run.run import run
 from jaxspec.sampling import SamplingConfig
 
 NUM_PROMPTS = 4  # by default
@@ -32,7 +31,7 @@ _INNER = 32
 _BLOCKS = (1, 2, 4, 8, 16)
 
 
-def chain_of(pipeline: Pipeline, draft: str | None) -> tuple[str, str]:
+def chain_of(pipeline: LoadedNetworks, draft: str | None) -> tuple[str, str]:
   """A draft of the pipeline, and the exact chain method for its family.
 
   Args:
@@ -66,11 +65,10 @@ def rows_of(condition: PyTree, num: int) -> PyTree:
 
 
 def _decode_of(job: Job, rows: int) -> Decode:
-  """The decode of a batch by any key, compiled at its first call; every turn of a measurement has a key of its own."""
+  """The decode of a batch as a function of its key: every turn of a measurement draws other tokens."""
   condition, row = rows_of(job.condition, rows), np.arange(rows)
-  batches_of = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
-  prepared = functools.cache(lambda: prepare(job, batches_of(jax.random.key(0))))
-  return lambda key: prepared()(batches_of(key).key_data[0], condition)
+  batch = lambda key: split(condition, rng.row_key_data(key, rows), row, np.zeros_like(row), rows=rows)
+  return lambda key: run(job, batch(key)).by_batch[0]
 
 
 def report(
@@ -111,7 +109,7 @@ def report(
   }
 
 
-def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, Any]:
+def scoring(pipeline: LoadedNetworks, condition: PyTree, repeats: int) -> dict[str, Any]:
   """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
   condition = rows_of(condition, 1)
   sampling = pipeline.sampling()
@@ -123,8 +121,8 @@ def scoring(pipeline: Pipeline, condition: PyTree, repeats: int) -> dict[str, An
     table = {}
     for block in blocks:
       kwargs = dict(block=block, repeats=_INNER, max_len=length)
-      run = jax.jit(lambda params, condition, kwargs=kwargs: measure.score_block(fns, params, condition, **kwargs))
-      table[block] = lambda run=run: run(side.model, condition)
+      score = jax.jit(lambda params, condition, kwargs=kwargs: measure.score_block(fns, params, condition, **kwargs))
+      table[block] = lambda score=score: score(side.model, condition)
     return table
 
   target = calls(pipeline.target, _BLOCKS)
@@ -159,7 +157,7 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
   }
   condition = rows_of(job.condition, rows)
   with job.pipeline.context():
-    found = against_plain(
+    found = compare_with_plain(
       fast_decode,
       plain_decode,
       parts=job.decoder.parts,

@@ -25,6 +25,7 @@ class CloudCalls(NamedTuple):
   accepted: float  # share drafted by the edge and accepted by the cloud
   by_cloud: float  # share drawn by the cloud
 
+
 def cloud_calls(outcome: DecodeResult) -> CloudCalls:
   """The figures of all rows together; a row's weight is its number of tokens."""
   lengths, calls = np.asarray(outcome.lengths, np.float64), np.asarray(outcome.counters.target_calls, np.float64)

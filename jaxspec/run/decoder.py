@@ -11,17 +11,16 @@ from typing import Any, Self
 import jax
 
 from jaxspec.core import footprint, rng
-from jaxspec.core.loop import autoregress, end_tuple, iterate, speculate
+from jaxspec.core.loop import Loop, end_tuple, iterate, speculate
 from jaxspec.core.network import Network
-from jaxspec.core.no_draft import NO_DRAFTER
 from jaxspec.core.options import check_length
 from jaxspec.core.precision import in_32_bits, precision_context
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
 from jaxspec.core.token_space import TokenSpace
-from jaxspec.core.types import Array, Key, ModelFns, PyTree, WhileLoopFn
-from jaxspec.methods.method import BuildContext, Method, Parts
+from jaxspec.core.types import Array, Key, ModelFns, PyTree
+from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
 from jaxspec.methods.plain import Plain
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
@@ -89,7 +88,8 @@ class Decoder:
     if self.imposed is not None:
       Imposed.of(self.imposed)
       if self.sampling.tokens != DISCRETE:
-        raise ValueError(f"Must have a method for ids to impose its acceptance, we instead got {self.method.name}")
+        wanted = f"a method for {DISCRETE} tokens to impose its acceptance"
+        raise ValueError(f"Must have {wanted}, we instead got {self.method.name}")
 
   @property
   def draws_continuous(self) -> bool:
@@ -153,7 +153,7 @@ class Decoder:
     key: Key,
     max_len: int | None = None,
     end_token: int | tuple[int, ...] | None = None,
-    loop_fn: WhileLoopFn = jax.lax.while_loop,
+    loop: Loop | None = None,
   ) -> DecodeResult:
     """Draws one row of tokens per row of the condition, in one compiled program.
 
@@ -162,14 +162,14 @@ class Decoder:
       key: one typed key (row r uses ``fold_in(key, r)``) or ``[B]`` row keys; consumed.
       max_len: tokens of every row; None: ``num_tokens``.
       end_token: id, or several ids, after which a row ends; None: no such token.
-      loop_fn: see `jaxspec.speculate`.
+      loop: see `jaxspec.speculate`; a method with a schedule of its own (``parallel``) has none.
     Returns:
       `DecodeResult`, tokens ``[B, N]`` int32 or ``[B, N, C]`` float32 in generation order.
     Raises:
-      ValueError: if a part is missing, or for a length that is not positive.
+      ValueError: if a part is missing, or for a length that is not positive, or a ``loop`` that does not fit.
     """
     with self._precision():
-      return self._decode(self.parts.params, key, condition, self._length(max_len), end_token, loop_fn)
+      return self._decode(self.parts.params, key, condition, self._length(max_len), end_token, loop)
 
   def decode_fn(self, *, max_len: int | None = None, end_token: int | tuple[int, ...] | None = None) -> CompiledDecode:
     """The decode as one pure function ``(params, key_data, condition) -> DecodeResult``, to be jitted by the caller.
@@ -183,7 +183,7 @@ class Decoder:
     @in_32_bits
     def decode(params: SpecParams, key_data: Array, condition: PyTree) -> DecodeResult:
       with self._precision():
-        return self._decode(params, rng.of_key_data(key_data), condition, length, end_token, jax.lax.while_loop)
+        return self._decode(params, rng.of_key_data(key_data), condition, length, end_token)
 
     return decode
 
@@ -265,9 +265,9 @@ class Decoder:
     return precision_context(self.matmul_precision)
 
   def _decode(
-    self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop_fn: WhileLoopFn
+    self, params: SpecParams, key: Key, condition: PyTree, max_len: int, end_token: Any, loop: Loop | None = None
   ) -> DecodeResult:
-    found = run_parts(self.parts, params, key, condition, max_len=max_len, end_token=end_token, loop_fn=loop_fn)
+    found = run_parts(self.parts, params, key, condition, max_len=max_len, end_token=end_token, loop=loop)
     if self.audit and found.metrics == ():
       raise ValueError(
         f"Must have a rule that reports its distributions to audit method {self.method.name}: build its verifier with "
@@ -291,15 +291,15 @@ def run_parts(
   *,
   max_len: int,
   end_token: int | tuple[int, ...] | None = None,
-  loop_fn: WhileLoopFn = jax.lax.while_loop,
+  loop: Loop | None = None,
 ) -> DecodeResult:
   """Decodes with the parts of a method; ``parts.params`` are not read. Other arguments as in `Decoder.__call__`."""
   if parts.decode is not None:
+    if loop is not None:
+      raise ValueError(f"Must have no loop for a method with a schedule of its own, we instead got {loop!r}")
     keys, ends = rng.row_keys(key, condition.batch_size), end_tuple(end_token) or None
     return _decode_whole(params, keys, condition, decode=parts.decode, max_len=max_len, end_token=ends)
   drafter, verifier = parts.pair()
-  if drafter is NO_DRAFTER and loop_fn is jax.lax.while_loop:
-    return autoregress(params, key, condition, verifier=verifier, max_len=max_len, end_token=end_token)
   return speculate(
     params,
     key,
@@ -308,12 +308,14 @@ def run_parts(
     verifier=verifier,
     max_len=max_len,
     end_token=end_token,
-    loop_fn=loop_fn,
+    loop=loop,
     target_prefix=parts.target_prefix,
   )
 
 
 @in_32_bits
 @functools.partial(jax.jit, static_argnames=("decode", "max_len", "end_token"))
-def _decode_whole(params, keys, condition, *, decode, max_len, end_token) -> DecodeResult:
+def _decode_whole(
+  params: SpecParams, keys: Key, condition: PyTree, *, decode: DecodeFn, max_len: int, end_token: tuple[int, ...] | None
+) -> DecodeResult:
   return decode(params, keys, condition, max_len, end_token)

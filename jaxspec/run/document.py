@@ -81,5 +81,3 @@ def environment() -> dict[str, Any]:
       "jax": jax.__version__,
     },
   }
-
-

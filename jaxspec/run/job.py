@@ -69,9 +69,7 @@ class Job:
     """``P``."""
     return self.condition.batch_size
 
-  def but(
-    self, method: Method | None = None, *, sampling: AnySampling | None = None, audit: bool | None = None
-  ) -> Job:
+  def but(self, method: Method | None = None, *, sampling: AnySampling | None = None, audit: bool | None = None) -> Job:
     """The same prompts and keys with another method or other settings.
 
     Raises:

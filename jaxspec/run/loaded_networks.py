@@ -313,4 +313,3 @@ class LoadedNetworks:
   def _can_draft(self, method: type[Method]) -> bool:
     needs_network = method.draft_family is not None and method.free_draft is None
     return method.fits(self.family.space.kind) and (not needs_network or bool(self.drafts_of(method)))
-

@@ -121,9 +121,7 @@ def _name(dtype: Any) -> Any:
     return dtype
 
 
-def _draft_sources(
-  bundle: Bundle, draft: Any, drafts: Any
-) -> tuple[dict[str, Path], list[str]]:
+def _draft_sources(bundle: Bundle, draft: Any, drafts: Any) -> tuple[dict[str, Path], list[str]]:
   """Folders of all drafts by name, and the names of additional ones."""
   if drafts is not None and not isinstance(drafts, Mapping):
     raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")

@@ -94,7 +94,7 @@ def bare_rounds(
     verdict, verifier_state = loop.judge_round(
       params.target, side, verifier_state, waiting.draft, drafter=drafter, verifier=verifier
     )
-    return side, verifier_state, verdict.next_token
+    return side, verifier_state, verdict.next_tokens[:, 0]
 
   return jax.lax.fori_loop(0, rounds, body, (state.draft_side, state.verifier, cursor.last))[2]
 
@@ -138,9 +138,7 @@ def loop_efficiency(
     whole: the decode of ``condition`` with these parts.
     rounds: bare rounds in one timed program, so that dispatch is not part of the time.
   """
-  bare = jax.jit(
-    functools.partial(bare_rounds, drafter=drafter, verifier=verifier, max_len=max_len, rounds=rounds)
-  )
+  bare = jax.jit(functools.partial(bare_rounds, drafter=drafter, verifier=verifier, max_len=max_len, rounds=rounds))
   times = alternate(
     {
       "start": lambda: prefill(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len),
@@ -159,9 +157,7 @@ def loop_efficiency(
 
 
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len"))
-def prefill(
-  params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int
-) -> Array:
+def prefill(params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int) -> Array:
   """Runs the prefill of a decode, compiled alone, for timing."""
   state = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
   return state.draft_side.tokens

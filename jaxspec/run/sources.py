@@ -1,4 +1,4 @@
-"""Where networks come from, as options of the commands name them."""
+"""Sources of networks, from options of the commands."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 
 class Sources(NamedTuple):
-  """Folders of networks; None is nothing said.
+  """Folders of networks; None for missing ones.
 
   Attributes:
     model: a bundle or a converted network, by folder or shipped name.
-    tokenizer: folder of the image tokenizer; ``text_encoder`` that of the network that reads prompts.
-    draft_model: folder of a draft besides those of a bundle.
+    tokenizer: folder of the image tokenizer; ``text_encoder`` of the text encoder.
+    draft_model: folder of an additional draft.
   """
 
   model: Path | None = None
@@ -22,6 +22,6 @@ class Sources(NamedTuple):
 
   @property
   def parts(self) -> dict[str, Path]:
-    """What `jaxspec.load_pipeline` takes besides the first argument."""
+    """Other arguments of `jaxspec.load_pipeline`."""
     found = {"tokenizer": self.tokenizer, "text": self.text_encoder, "draft": self.draft_model}
     return {name: path for name, path in found.items() if path is not None}

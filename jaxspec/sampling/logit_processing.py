@@ -22,6 +22,7 @@ from jaxspec.core.types import Array, Params, PyTree
 
 _BLOCK = 128
 
+
 class Sampling(NamedTuple):
   """Traced sampling parameters: changing them does not recompile. Leaves are ``[]``, or ``[B]`` with one for each row."""
 

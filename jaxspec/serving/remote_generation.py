@@ -1,13 +1,11 @@
-"""A job's rows with the target behind a server; its weights are not loaded here.
+"""The rows of a job with the target behind a server, without the target's weights.
 
-Rows are decoded one after the other. When a call fails, the rows that are finished are kept, and the result names the
-failure.
+Rows are decoded one after the other. If a call fails, the result has the finished rows and the failure.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import jax
 import numpy as np
@@ -20,10 +18,10 @@ from jaxspec.run.progress import SILENT, Progress
 from jaxspec.sampling import SamplingConfig
 from jaxspec.serving.edge.grpc_client import GrpcCloud
 from jaxspec.serving.edge.journal import Journal
-from jaxspec.serving.edge.observer import Watch
-from jaxspec.serving.edge.remote_decode import rows_over_cloud
+from jaxspec.serving.edge.observer import Observer
+from jaxspec.serving.edge.remote_decode import RemoteOptions, rows_over_cloud
 from jaxspec.serving.edge.retries import Policy
-from jaxspec.serving.messages import Messages, edge_settings, rows_of, wire_of
+from jaxspec.serving.messages import Messages, codec_of_job, edge_of_job, rows_of
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import Cloud, CloudError
 from jaxspec.serving.wire.profiles import check_profile, find_profile
@@ -31,20 +29,20 @@ from jaxspec.serving.wire.traffic import join_traffic
 
 
 def profile_for(job: Job, cloud: GrpcCloud, model: bytes) -> int:
-  """The number of the server's profile that goes with a job.
+  """The id of the server's profile that goes with a job.
 
   Args:
-    model: the name of the target's network.
+    model: digest of the target's network.
   Raises:
-    ValueError: in one line with what the server has, where it does not go with the job.
+    ValueError: in one line with the profiles of the server, if none goes with the job.
   """
   cloud.check_model(model)
-  wire, sampling = wire_of(job), job.sampling
+  codec, sampling = codec_of_job(job), job.sampling
   published = job.pipeline.sampling()
   assert isinstance(sampling, SamplingConfig) and isinstance(published, SamplingConfig)  # only discrete tokens have a codec
   top_p, cfg_scale = sampling.top_p, sampling.cfg_scale
-  profile = find_profile(cloud.description, wire, top_k=sampling.top_k, top_p=top_p, cfg_scale=cfg_scale)
-  check_profile(cloud.description, profile.id, wire, max_len=job.max_len, top_p=top_p, cfg_scale=cfg_scale)
+  profile = find_profile(cloud.description, codec, top_k=sampling.top_k, top_p=top_p, cfg_scale=cfg_scale)
+  check_profile(cloud.description, profile.id, codec, max_len=job.max_len, top_p=top_p, cfg_scale=cfg_scale)
   trained = published.cfg_interval  # no profile has it
   if sampling.is_guided and sampling.cfg_interval != trained:
     raise ValueError(f"Must have --cfg-interval {trained}, by which a server guides, we instead got {sampling.cfg_interval}")
@@ -58,25 +56,25 @@ def generate_over_cloud(
   """Decodes all rows one after the other.
 
   Args:
-    profile: as `profile_for` returned it.
-    url: names the server in figures.
-    journal: keeps the replies of one row, and continues that of an earlier start.
-    policy: when calls are tried again.
+    profile: of `profile_for`.
+    url: of the server, for figures.
+    journal: file of the replies of one row, from which an interrupted decode continues.
+    policy: limits of retries.
   Returns:
-    The finished rows; it has a ``failure`` where they are not all.
+    The finished rows, and a ``failure`` if there are fewer than requested.
   Raises:
-    CloudError, MessageError: where no row was finished.
+    CloudError, MessageError: if no row was finished.
     ValueError: as `jaxspec.serving.edge.remote_decode.rows_over_cloud`.
   """
-  pipeline, params = job.pipeline, job.decoder.parts.params.draft
+  pipeline = job.pipeline
   key_data, condition = rows_of(batches)
   captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.family.sends_text else None
-  found, failure, watch, start = [], None, Watch(), time.perf_counter()
-  kwargs: dict[str, Any] = edge_settings(job) | dict(captions=captions, profile=profile)
-  kwargs |= dict(journal=journal, policy=policy, watch=watch)
+  edge = edge_of_job(job, profile=profile)
+  found, failure, observer, start = [], None, Observer(), time.perf_counter()
+  options = RemoteOptions(captions, journal, policy, observer)
   progress(f"Decoding by {job.method.title}, over {url}")
   with pipeline.context():
-    rows = rows_over_cloud(params, rng.of_key_data(key_data), condition, cloud=cloud, **kwargs)
+    rows = rows_over_cloud(edge, rng.of_key_data(key_data), condition, cloud, options)
     for row in range(batches.num):
       progress.step(row, batches.num, job.noun)
       try:
@@ -93,5 +91,5 @@ def generate_over_cloud(
   for begin in range(0, len(found), batches.rows):
     at = np.minimum(np.arange(begin, begin + batches.rows), len(found) - 1)
     by_batch.append(jax.tree.map(lambda *leaves, at=at: np.concatenate(leaves)[at], *results))
-  messages = Messages(join_traffic(traffic), None, None, url, watch.resumes)
+  messages = Messages(join_traffic(traffic), None, None, url, observer.resumes)
   return Generation(job, batches, by_batch, 0.0, [seconds], messages, failure)

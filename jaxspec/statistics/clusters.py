@@ -33,9 +33,7 @@ def ratio_variance(
   return value, variance, groups
 
 
-def left_out_variance(
-  above: np.ndarray, below: np.ndarray, clusters: np.ndarray | None
-) -> tuple[float, float, int]:
+def left_out_variance(above: np.ndarray, below: np.ndarray, clusters: np.ndarray | None) -> tuple[float, float, int]:
   """As `ratio_variance`, with the variance of the ratios that leave out one cluster each (the jackknife)."""
   index, groups = checked_index(clusters, len(above), at_least=1)
   value, total = float(above.sum() / below.sum()), float(below.sum())

@@ -1,8 +1,8 @@
-"""``jaxspec studio``: a local web page that decodes in front of your eyes (extra ``studio``).
+"""``jaxspec studio``: a local web page that shows decoding round by round (extra ``studio``).
 
-1. `asked` reads a request: what the page may send, with its limits.
-2. `session` holds the loaded networks, describes them to the page, and turns a request into entrants.
-3. `race` decodes the entrants, round by round, as a stream of events.
-4. `desk` is the queue: one thread decodes, everybody else waits, and who leaves is forgotten.
-5. `api` serves the page and the streams; `kept` holds finished races, and writes them into the chosen folder.
+1. `schema` reads and checks a request of the page.
+2. `studio_session` holds the loaded networks, describes them to the page, and makes entrants of a request.
+3. `comparison` decodes the entrants round by round, as a stream of events.
+4. `worker` is the queue: one thread decodes, and a cancelled request is removed.
+5. `api` serves the page and the streams. `result_store` holds finished comparisons, and writes them into the chosen folder.
 """

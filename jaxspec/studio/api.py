@@ -1,4 +1,4 @@
-"""The page and its streams over HTTP (Starlette). Everything that comes in is JSON of limited size, and is checked."""
+"""The page and its streams over HTTP (Starlette). Every request is JSON of limited size, and is checked."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from starlette.routing import Route
 
 from jaxspec.core.error_lines import one_line
 from jaxspec.studio import link_cost, schema
-from jaxspec.studio.comparison import race
-from jaxspec.studio.result_store import Finished, Kept
-from jaxspec.studio.studio_session import Session
-from jaxspec.studio.worker import Desk, Full, Work
+from jaxspec.studio.comparison import compare
+from jaxspec.studio.result_store import ComparisonResult, ResultStore
+from jaxspec.studio.studio_session import StudioSession
+from jaxspec.studio.worker import QueueFull, Work, Worker
 
 _PAGE = Path(__file__).parent / "page"
 _MAX_BODY = 32_768
-_BEAT_S = 1.0  # an empty line this often shows whether somebody still reads
+_BEAT_S = 1.0  # period of the empty lines that detect a closed page
 _HEADERS = {
   "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
   "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -39,19 +39,16 @@ _HEADERS = {
 _TYPES = {"json": "application/json", "png": "image/png", "py": "text/x-python"}
 
 
-def make_app(
-  session: Session, *, folder: Path | None = None, hosts: Sequence[str] = ("localhost",)
-) -> Starlette:
+def make_app(session: StudioSession, *, folder: Path | None = None, hosts: Sequence[str] = ("localhost",)) -> Starlette:
   """The application of a session.
 
   Args:
-    folder: where finished races may be written; None writes nothing.
-    hosts: names under which the page may be asked for, besides every IP address; pages of other sites that point a name of
-      theirs here are refused.
+    folder: for finished comparisons; None writes nothing.
+    hosts: allowed host names, besides every IP address.
   """
-  desk, kept, about = Desk(), Kept(folder), session.describe() | {"writes": folder is not None}
+  worker, store, about = Worker(), ResultStore(folder), session.describe() | {"writes": folder is not None}
 
-  async def tell(request: Request) -> Response:
+  async def describe(request: Request) -> Response:
     return JSONResponse(about)
 
   async def check(request: Request) -> Response:
@@ -66,28 +63,28 @@ def make_app(
     resolved = await run_in_threadpool(session.resolve, wanted)
 
     def work(stopped) -> Generator[dict[str, Any], None, None]:
-      for event in race(session, resolved, stopped):
-        yield _keep(kept, event) if isinstance(event, Finished) else event
+      for event in compare(session, resolved, stopped):
+        yield _stored(store, event) if isinstance(event, ComparisonResult) else event
 
-    return StreamingResponse(_lines(desk, work, request), media_type="application/x-ndjson")
+    return StreamingResponse(_lines(worker, work, request), media_type="application/x-ndjson")
 
   async def download(request: Request) -> Response:
     name, file = request.path_params["name"], request.path_params["file"]
-    files = kept.get(name).files()
+    files = store.get(name).files()
     if file not in files:
       raise ValueError(f"Must have a file in {', '.join(files)}, we instead got {file[:40]!r}")
     headers = {"content-disposition": f'attachment; filename="race-{name[:8]}-{file}"'}
     return Response(files[file], media_type=_TYPES[file.rpartition(".")[2]], headers=headers)
 
   async def write(request: Request) -> Response:
-    await _body(request)  # is JSON, which no form of another site sends
-    return JSONResponse({"written": await run_in_threadpool(kept.write, request.path_params["name"])})
+    await _body(request)  # forms of other sites cannot send JSON
+    return JSONResponse({"written": await run_in_threadpool(store.write, request.path_params["name"])})
 
   page = lambda name: lambda request: FileResponse(_PAGE / name)
   routes = [
     Route("/", page("index.html")),
     *(Route(f"/{path.name}", page(path.name)) for path in _PAGE.iterdir() if path.suffix in (".css", ".js")),
-    Route("/api/about", tell),
+    Route("/api/about", describe),
     Route("/api/check", check, methods=["POST"]),
     Route("/api/link", link, methods=["POST"]),
     Route("/api/race", start, methods=["POST"]),
@@ -115,9 +112,9 @@ class _Headers:
 
 
 class _Hosts:
-  """Refuses host names that are not in the list, in one line that says how to add them.
+  """Refuses other host names, with one line about the option that adds a name.
 
-  This prevents DNS rebinding: another site points a name of its own at this machine and reads the answers. Rebinding needs a
+  This prevents DNS rebinding: another site points its name at this machine and reads the replies. Rebinding needs a
   name, so requests by IP address, as from a phone, are always accepted.
   """
 
@@ -130,7 +127,7 @@ class _Hosts:
     if scope["type"] != "http" or name in self.names or _is_ip(name):
       return await self.app(scope, receive, send)
     is_name = re.fullmatch(r"[\w.-]{1,253}", name, re.ASCII)
-    how = f"if it is a name of this machine, start the studio with --host-name {name}" if is_name else "ask by its address"
+    how = f"if it is a name of this machine, start the studio with --host-name {name}" if is_name else "use its IP address"
     known = ", ".join(dict.fromkeys(self.names))
     line = f"Must have a Host header with an IP address or one of {known}, we instead got {given[:80]!r}: {how}\n"
     await PlainTextResponse(line, 400)(scope, receive, send)
@@ -151,7 +148,7 @@ async def _body(request: Request) -> Any:
   """JSON of a request.
 
   Raises:
-    ValueError: for another type, too much of it, or no JSON.
+    ValueError: for another content type, a body that is too large, or invalid JSON.
   """
   if request.headers.get("content-type", "").partition(";")[0] != "application/json":
     raise ValueError("Must have JSON (content-type application/json), we instead got something else")
@@ -166,17 +163,17 @@ async def _body(request: Request) -> Any:
     raise ValueError("Must have JSON, we instead got something else") from error
 
 
-async def _lines(desk: Desk, work: Work, request: Request) -> AsyncIterator[bytes]:
-  """Events as lines of JSON; whoever leaves stops the work."""
+async def _lines(worker: Worker, work: Work, request: Request) -> AsyncIterator[bytes]:
+  """Events as lines of JSON. A closed page cancels its request."""
   try:
-    ticket = desk.submit(work)
-  except Full as error:
+    queued = worker.submit(work)
+  except QueueFull as error:
     yield _line({"event": "error", "message": one_line(error)})
     return
   try:
     while not await request.is_disconnected():
       try:
-        event = await ticket.next(_BEAT_S)
+        event = await queued.next(_BEAT_S)
       except TimeoutError:
         yield b"\n"
         continue
@@ -185,15 +182,15 @@ async def _lines(desk: Desk, work: Work, request: Request) -> AsyncIterator[byte
       yield _line(event)
       await asyncio.sleep(0)
   finally:
-    ticket.stop()
+    queued.cancel()
 
 
 def _line(event: dict[str, Any]) -> bytes:
   return json.dumps(event, allow_nan=False).encode() + b"\n"
 
 
-def _keep(kept: Kept, finished: Finished) -> dict[str, Any]:
-  name = kept.add(finished)
+def _stored(store: ResultStore, finished: ComparisonResult) -> dict[str, Any]:
+  name = store.add(finished)
   return {
     "event": "finished",
     "name": name,

@@ -1,7 +1,7 @@
-"""A race: up to three methods with the same key, round by round, as a stream of events.
+"""Up to three methods with the same key, decoded round by round as a stream of events.
 
-The next round belongs to the method with the least time so far. What stands side by side has therefore taken the same time,
-as if each method had the machine for itself.
+The method with the least time so far runs the next round. So the methods advance at equal times, as if each had the machine
+for itself.
 """
 
 from __future__ import annotations
@@ -20,52 +20,56 @@ from jaxspec.run.json_values import finite, interval_fields
 from jaxspec.run.run import in_turns
 from jaxspec.serving import messages
 from jaxspec.studio import reproduce, row_images
-from jaxspec.studio.link_cost import crossing
-from jaxspec.studio.method_run import Lane, uncertainty
-from jaxspec.studio.result_store import Finished
-from jaxspec.studio.studio_session import Resolved, Session
-from jaxspec.studio.trace_count import Count, counted
+from jaxspec.studio.link_cost import cost_of
+from jaxspec.studio.method_run import MethodRun, uncertainty
+from jaxspec.studio.result_store import ComparisonResult
+from jaxspec.studio.schema import ComparisonRequest
+from jaxspec.studio.studio_session import Resolved, StudioSession
+from jaxspec.studio.trace_count import TraceCount, counted
 
 Event = dict[str, Any]
 
 
-def race(session: Session, resolved: Resolved, stopped: Callable[[], bool]) -> Iterator[Event | Finished]:
-  """Decodes all entrants; the last item is what can be kept.
+def compare(session: StudioSession, resolved: Resolved, stopped: Callable[[], bool]) -> Iterator[Event | ComparisonResult]:
+  """Decodes all entrants.
 
   Args:
-    stopped: asked between two rounds; a race that is stopped ends without another event.
+    stopped: whether the request is cancelled; called between rounds.
+  Yields:
+    Events as JSON, and last the result. A cancelled comparison ends without another event.
   """
-  lanes = [Lane(entrant, resolved) for entrant in resolved.entrants]
-  job = lanes[0].entrant.job
-  shape = {"captions": job.captions, "max_len": job.max_len, "methods": [lane.entrant.job.method.name for lane in lanes]}
-  warnings = dict.fromkeys(warning for lane in lanes for warning in lane.entrant.job.warnings)
+  decodes = [MethodRun(entrant, resolved) for entrant in resolved.entrants]
+  job = decodes[0].entrant.job
+  names = [each.entrant.job.method.name for each in decodes]
+  shape = {"captions": job.captions, "max_len": job.max_len, "methods": names}
+  warnings = dict.fromkeys(warning for each in decodes for warning in each.entrant.job.warnings)
   yield {"event": "started", **shape, "warnings": list(warnings)}
-  for index, lane in enumerate(lanes):
+  for index, each in enumerate(decodes):
     if stopped():
       return
-    compiles = lane.entrant.program not in session.compiled
+    compiles = each.entrant.program not in session.compiled
     yield {"event": "warming", "lane": index, "compiles": compiles}
-    lane.warm(session)
-    yield {"event": "ready", "lane": index, "compile_s": lane.compile_s, "traces": lane.count.traces}
-  live = list(range(len(lanes)))
+    each.warm(session)
+    yield {"event": "ready", "lane": index, "compile_s": each.compile_s, "traces": each.count.traces}
+  live = list(range(len(decodes)))
   while live:
     if stopped():
       return
-    index = min(live, key=lambda at: lanes[at].seconds)
-    found = lanes[index].step()
+    index = min(live, key=lambda at: decodes[at].seconds)
+    found = decodes[index].step()
     if found is None:
       live.remove(index)
       continue
-    yield {"event": "round", "lane": index, **found, "traces": lanes[index].count.traces}
-    if (images := lanes[index].preview()) is not None:
+    yield {"event": "round", "lane": index, **found, "traces": decodes[index].count.traces}
+    if (images := decodes[index].preview()) is not None:
       yield {"event": "images", "lane": index, "images": images}
   runs, found = [], []
-  for index, lane in enumerate(lanes):
+  for index, each in enumerate(decodes):
     if stopped():
       return
-    run = lane.run()
+    run = each.run()
     runs.append(run)
-    found.append(_figures(session, resolved, lane, run))
+    found.append(_figures(resolved.request, run, each.count.traces))
     if job.noun == "text":
       shown = {"texts": run.texts}
     else:
@@ -74,25 +78,25 @@ def race(session: Session, resolved: Resolved, stopped: Callable[[], bool]) -> I
   yield _finished(session, resolved, runs, found)
 
 
-def _figures(session: Session, resolved: Resolved, lane: Lane, run: Generation) -> Event:
+def _figures(request: ComparisonRequest, run: Generation, traces: int) -> Event:
   """Figures of a method; JSON."""
-  job, asked = lane.entrant.job, resolved.asked
+  job = run.job
   found: Event = {"method": run.name, "title": run.method.title, "is_exact": run.method.is_exact}
-  if asked.messages and messages.has_messages(job):
+  if request.messages and messages.has_messages(job):
     try:
       run.messages = messages.send(run)
     except ValueError as error:
       found["no_messages"] = str(error)
   found |= figures(run)
-  doubts = uncertainty(run.result)
-  found["doubts_are"] = None if doubts is None else doubts[0]
-  found["traces"] = lane.count.traces
-  crossed = crossing(run, job.pipeline.family.space.vocab_size)
-  found["link"] = None if crossed is None else crossed._asdict()
+  uncertain = uncertainty(run.result)
+  found["doubts_are"] = None if uncertain is None else uncertain[0]
+  found["traces"] = traces
+  cost = cost_of(run, job.pipeline.family.space.vocab_size)
+  found["link"] = None if cost is None else cost._asdict()
   if isinstance(run.result.metrics, TokenAudit):
     found["audit"] = _audit(run)
-  if asked.whole:
-    found |= _whole(resolved, lane, run)
+  if request.whole:
+    found |= _whole(run)
   return finite(found)
 
 
@@ -106,20 +110,20 @@ def _audit(run: Generation) -> Event:
   }
 
 
-def _whole(resolved: Resolved, lane: Lane, run: Generation) -> Event:
-  """The same decode in one program: its seconds, whether its tokens are the same, and its traces."""
-  count = Count()
+def _whole(run: Generation) -> Event:
+  """The same decode in one program: its seconds, its traces, and whether its tokens are equal."""
+  count = TraceCount()
   with counted(count):
-    (whole,) = in_turns([lane.entrant.job.but(audit=False)], resolved.batches, repeats=1)
+    (whole,) = in_turns([run.job.but(audit=False)], run.batches, repeats=1)
   same = bool(np.array_equal(whole.tokens, run.tokens))
   return {"whole_s": whole.median_s, "whole_traces": count.traces, "whole_same": same}
 
 
-def _finished(session: Session, resolved: Resolved, runs: list[Generation], found: list[Event]) -> Finished:
+def _finished(session: StudioSession, resolved: Resolved, runs: list[Generation], found: list[Event]) -> ComparisonResult:
   jobs = [entrant.job for entrant in resolved.entrants]
   documents = [document([run], {}) for run in runs]
-  about = session.kind, resolved.asked, session.networks
-  return Finished(
+  about = session.kind, resolved.request, session.networks
+  return ComparisonResult(
     document=finite({"race": documents, "figures": found}),
     picture=row_images.sheet(runs) if jobs[0].noun == "image" else None,
     commands=[reproduce.command(job, *about) for job in jobs],

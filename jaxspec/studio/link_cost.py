@@ -1,4 +1,4 @@
-"""What a decode would send if draft and target were on two machines, and how long a link would take for it."""
+"""Bits and exchanges of a decode with draft and target on two machines, and their time on a link."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jaxspec.serving.wire.link_model import Network, link_seconds
 MAX_RATE_MBPS, MAX_LATENCY_MS = 10_000.0, 10_000.0
 
 
-class Crossing(NamedTuple):
-  """What crosses the link for all rows of a decode.
+class LinkCost(NamedTuple):
+  """The traffic of all rows of a decode.
 
   Attributes:
-    uplink_bits, downlink_bits: both directions.
+    uplink_bits, downlink_bits: of both directions.
     calls: exchanges.
-    basis: one sentence that says how they were counted.
+    basis: one sentence about the way of counting.
   """
 
   uplink_bits: int
@@ -32,16 +32,16 @@ class Crossing(NamedTuple):
   basis: str
 
 
-def crossing(run: Generation, vocab: int | None) -> Crossing | None:
-  """What a run sends; None of tokens that are no ids.
+def cost_of(run: Generation, vocab: int | None) -> LinkCost | None:
+  """The traffic of a run; None for tokens that are not discrete.
 
-  Real messages where they were counted. Else the bits that the method's own formula counts, or the ids and distributions
-  (float32) that the exact test needs. Where the target drafts for itself, only the finished ids cross.
+  Real messages are counted if the run has them. Otherwise these are the bits of the method's formula, or the ids and
+  distributions (float32) that the exact test needs. If the target drafts by itself, only the finished ids are sent.
   """
   if run.messages is not None:
     traffic = run.messages.traffic
     up, down = 8 * int(traffic.uplink_bytes.sum()), 8 * int(traffic.downlink_bytes.sum())
-    return Crossing(up, down, int(traffic.exchanges.sum()), "Counted on real messages of both ends.")
+    return LinkCost(up, down, int(traffic.exchanges.sum()), "Counted on real messages of both ends.")
   if vocab is None:
     return None
   of_id = max(1, math.ceil(math.log2(vocab)))
@@ -50,24 +50,24 @@ def crossing(run: Generation, vocab: int | None) -> Crossing | None:
   report = run.result.report
   if isinstance(report, CompressedReport):
     drafted = int(np.sum(report.stats.formula_bits)) + of_id * total["drafted"]
-    return Crossing(drafted, reply, calls, "Bits of the sent distributions by the method's formula, and ids.")
+    return LinkCost(drafted, reply, calls, "Bits of the sent distributions by the method's formula, and ids.")
   if isinstance(report, GatedReport):
-    return Crossing(of_id * int(np.sum(report.sent)), reply, calls, "Ids that the edge sends, without distributions.")
+    return LinkCost(of_id * int(np.sum(report.sent)), reply, calls, "Ids that the edge sends, without distributions.")
   if _drafts_apart(run.method):
     drafted = total["drafted"] * (of_id + 32 * vocab)
-    return Crossing(drafted, reply, calls, "An id and a whole distribution (float32) of every draft.")
+    return LinkCost(drafted, reply, calls, "An id and a whole distribution (float32) of every draft.")
   whose = "Drafts come from the target itself" if total["drafted"] else "There are no drafts"
-  words = f"{whose}: all is decoded at the target, and one exchange brings the ids."
-  return Crossing(0, of_id * run.num_tokens, run.num, words)
+  words = f"{whose}: the target decodes alone, and one exchange has the ids."
+  return LinkCost(0, of_id * run.num_tokens, run.num, words)
 
 
 def _drafts_apart(method: Method) -> bool:
-  """Whether a network of its own drafts, which needs nothing of the target but its tokens."""
+  """Whether the draft network needs nothing of the target but its tokens."""
   return method.draft_family == SAME_FAMILY and "gamma" in options_of(type(method))
 
 
 def seconds(body: Any) -> list[float]:
-  """Seconds on a link, from JSON: ``rate_mbps``, ``latency_ms``, and ``uses``, a list of crossings.
+  """Seconds on a link, from JSON: ``rate_mbps``, ``latency_ms``, and ``uses``, a list of `LinkCost`.
 
   Raises:
     ValueError: in one line.
@@ -81,9 +81,7 @@ def seconds(body: Any) -> list[float]:
     if not isinstance(use, dict):
       raise ValueError("Must have an object for every use, we instead got something else")
     up, down, calls = (_in_range(name, use.get(name), 0, 1e18) for name in ("uplink_bits", "downlink_bits", "calls"))
-    seconds = link_seconds(
-      network, uplink_bytes=math.ceil(up / 8), downlink_bytes=math.ceil(down / 8), calls=int(calls)
-    )
+    seconds = link_seconds(network, uplink_bytes=math.ceil(up / 8), downlink_bytes=math.ceil(down / 8), calls=int(calls))
     found.append(seconds.total)
   return found
 

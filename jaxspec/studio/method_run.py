@@ -1,4 +1,4 @@
-"""One entrant of a race: its rounds one after the other, their time, and what each of them committed."""
+"""The decode of one entrant: its rounds, their time, and the tokens that each of them committed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from jaxspec.rules.audited import TokenAudit
 from jaxspec.run.generation import Generation
 from jaxspec.run.rounds import rounds
 from jaxspec.studio import row_images
-from jaxspec.studio.studio_session import Entrant, Resolved, Session
-from jaxspec.studio.trace_count import Count, counted
+from jaxspec.studio.studio_session import Entrant, Resolved, StudioSession
+from jaxspec.studio.trace_count import TraceCount, counted
 
 _PREVIEW_SHARE = 3.0  # rounds get this many times the seconds of previews
 
 
 def uncertainty(result: DecodeResult) -> tuple[str, np.ndarray] | None:
-  """What a decode knows about its doubts: in words, and a number for each token ``[B, N]``, NaN where there is none."""
+  """The kind of uncertainty that a decode reports, and its values ``[B, N]``; NaN for tokens without a value."""
   report, metrics = result.report, result.metrics
   if isinstance(report, GatedReport):
     return "uncertainty on the edge", np.asarray(report.scores)
@@ -35,18 +35,18 @@ def uncertainty(result: DecodeResult) -> tuple[str, np.ndarray] | None:
   return None
 
 
-class Lane:
-  """An entrant while it decodes; `warm` first, then `step` until it returns None.
+class MethodRun:
+  """The decode of an entrant: `warm`, then `step` until it returns None.
 
   Attributes:
-    seconds: spent in rounds, without compilation and previews.
-    compile_s: tracing, compiling and first calls; 0 where the programs were there.
+    seconds: time of the rounds, without compilation and previews.
+    compile_s: time of tracing, compiling and first calls; 0 for compiled programs.
     count: traces of the programs of the decode.
     result: after the newest round, numpy leaves.
   """
 
   def __init__(self, entrant: Entrant, resolved: Resolved):
-    self.entrant, self.seconds, self.compile_s, self.count = entrant, 0.0, 0.0, Count()
+    self.entrant, self.seconds, self.compile_s, self.count = entrant, 0.0, 0.0, TraceCount()
     self.result: DecodeResult | None = None
     self._batches = resolved.batches
     self._rounds, self._preview_s, self._finish_s = self._start(), 0.0, 0.0
@@ -57,8 +57,8 @@ class Lane:
   def _start(self):
     return rounds(self.entrant.job, self._batches)
 
-  def warm(self, session: Session) -> None:
-    """Compiles what was never compiled, by the first rounds of a decode that is thrown away."""
+  def warm(self, session: StudioSession) -> None:
+    """Compiles the programs that are not compiled yet, by the first rounds of another decode."""
     if self.entrant.program in session.compiled:
       return
     parts, start = self.entrant.job.decoder.parts, time.perf_counter()
@@ -75,14 +75,14 @@ class Lane:
     self.compile_s = time.perf_counter() - start
 
   def step(self) -> dict[str, Any] | None:
-    """The next round: what it committed in each row, JSON; None after the last one."""
+    """Runs the next round, and returns its tokens of each row as JSON; None after the last round."""
     start = time.perf_counter()
     with counted(self.count):
       found = next(self._rounds, None)
       if found is not None:
         jax.block_until_ready(found[0].tokens)
     if found is None:
-      self.seconds += self._finish_s  # that of the last round is part of the decode
+      self.seconds += self._finish_s  # the finish of the last round is part of the decode
       return None
     self.seconds += time.perf_counter() - start
     start = time.perf_counter()
@@ -95,7 +95,7 @@ class Lane:
     job = self.entrant.job
     counts = {name: np.asarray(getattr(result.counters, name)) for name in result.counters.__dataclass_fields__}
     before, self._counts = self._counts, counts
-    doubts = uncertainty(result)
+    values = uncertainty(result)
     rows = []
     for row, (old, new) in enumerate(zip(np.broadcast_to(self._origin, result.origin.shape), result.origin)):
       fresh = np.flatnonzero((old == Origin.EMPTY) & (new != Origin.EMPTY)).tolist()
@@ -103,9 +103,8 @@ class Lane:
         name: int(counts[name][row]) - (int(before[name][row]) if before else 0) for name in ("drafted", "accepted", "local")
       }
       entry["tokens"] = [[at, int(new[at]), int(result.commit_round[row, at])] for at in fresh]
-      if doubts is not None:
-        values = doubts[1][row, fresh]
-        entry["doubts"] = [None if not np.isfinite(value) else float(value) for value in values]
+      if values is not None:
+        entry["doubts"] = [float(value) if np.isfinite(value) else None for value in values[1][row, fresh]]
       if job.noun == "text" and fresh:
         entry["pieces"] = row_images.pieces(job, np.asarray(result.tokens[row]), fresh[0], fresh[-1] + 1)
       rows.append(entry)
@@ -123,7 +122,7 @@ class Lane:
     return self.result
 
   def preview(self) -> list[str] | None:
-    """The images so far as URLs; None where it is too early for the next ones, or where unfinished tokens have none."""
+    """The images so far as URLs; None between previews, and for tokens whose unfinished images do not exist."""
     job = self.entrant.job
     grid = job.pipeline.family.space.grid
     if job.noun != "image" or grid is None or job.pipeline.family.space.kind not in (DISCRETE, CONTINUOUS):
@@ -135,7 +134,7 @@ class Lane:
       result = self.newest()
       known = result.origin != Origin.EMPTY
       return [row_images.data_url(row_images.veiled(image, row, grid)) for image, row in zip(self._images(result), known)]
-    except ValueError:  # tokens that are not there yet are 0, which some tokenizers do not take
+    except ValueError:  # tokens that are not decoded yet are 0, which some tokenizers refuse
       return None
     finally:
       self._preview_s += max(time.perf_counter() - start, 0.02)
@@ -145,5 +144,5 @@ class Lane:
     return job.pipeline.family.decode(result.tokens, condition=self._batches.condition[0], sampling=job.sampling)
 
   def run(self) -> Generation:
-    """The whole decode, as reports read it; after the last round."""
+    """The whole decode, for reports; after the last round."""
     return Generation(self.entrant.job, self._batches, [self.newest()], self.compile_s, [self.seconds])

@@ -1,4 +1,4 @@
-"""The command line, and the lines of Python, that decode the same tokens as an entrant of a race."""
+"""The command line and the lines of Python that decode the same tokens as an entrant of a comparison."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from jaxspec.core.options import values_of
 from jaxspec.core.precision import PRECISIONS
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 from jaxspec.run.job import Job, draft_name
 from jaxspec.run.sources import Sources
-from jaxspec.studio.schema import Asked
+from jaxspec.studio.schema import ComparisonRequest
 
 
-def command(job: Job, kind: str, asked: Asked, networks: Sources = Sources()) -> str:
+def command(job: Job, kind: str, request: ComparisonRequest, networks: Sources = Sources()) -> str:
   """A line of the shell.
 
   Args:
-    kind: what rows begin with: prompt, class or text.
-    networks: what was loaded.
+    kind: of the prompts: prompt, class or text.
+    networks: sources of the loaded networks.
   """
   words, (networks, draft) = ["jaxspec", "generate"], _drafting(job, networks)
   for name, path in networks._asdict().items():
@@ -35,18 +35,18 @@ def command(job: Job, kind: str, asked: Asked, networks: Sources = Sources()) ->
   products = job.pipeline.matmul_precision or job.pipeline.dtype
   if products in PRECISIONS:
     words += ["--matmul-precision", products]
-  else:  # one that only JAX has a name for
+  else:  # a precision with a name of JAX alone
     words = [f"JAX_DEFAULT_MATMUL_PRECISION={products}", *words]
   if kind == "text":
     words += ["--max-tokens", f"{job.max_len}"]
   if kind != "prompt":
-    return shlex.join(words + [f"--{kind}={prompt}" for prompt in asked.prompts])
-  return shlex.join([*words, "--", *asked.prompts])
+    return shlex.join(words + [f"--{kind}={prompt}" for prompt in request.prompts])
+  return shlex.join([*words, "--", *request.prompts])
 
 
-def snippet(job: Job, kind: str, asked: Asked, networks: Sources = Sources()) -> str:
+def snippet(job: Job, kind: str, request: ComparisonRequest, networks: Sources = Sources()) -> str:
   """Lines of Python; arguments as in `command`."""
-  prompts = [int(prompt) if kind == "class" and prompt.isdecimal() else prompt for prompt in asked.prompts]
+  prompts = [int(prompt) if kind == "class" and prompt.isdecimal() else prompt for prompt in request.prompts]
   products = job.pipeline.matmul_precision
   is_ours = products in (None, *PRECISIONS)
   named = {"dtype": job.pipeline.dtype} | ({"matmul_precision": products} if is_ours else {})
@@ -67,7 +67,7 @@ def snippet(job: Job, kind: str, asked: Asked, networks: Sources = Sources()) ->
 
 
 def _drafting(job: Job, networks: Sources) -> tuple[Sources, str | None]:
-  """The networks to name, and the draft by name where its folder is not among them."""
+  """The networks to name, and the name of the draft if its folder is not one of them."""
   name, given = draft_name(job.method), networks.draft_model
   if given is not None and given.resolve().name == name:
     return networks, None
@@ -75,12 +75,12 @@ def _drafting(job: Job, networks: Sources) -> tuple[Sources, str | None]:
 
 
 def _options(job: Job) -> dict[str, Any]:
-  """The options of the method that are not those of the bundle."""
+  """The options of the method that differ from those of the bundle."""
   return _changed(job.method.options(), job.pipeline.method(job.method.name).options())
 
 
 def _sampling(job: Job) -> dict[str, Any]:
-  """The settings of the sampling that are not those of the bundle."""
+  """The sampling settings that differ from those of the bundle."""
   return _changed(values_of(job.sampling), values_of(job.pipeline.sampling()))
 
 

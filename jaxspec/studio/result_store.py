@@ -1,4 +1,4 @@
-"""Finished races: kept in memory for downloads, and written into the chosen folder when somebody asks for it."""
+"""Finished comparisons: kept in memory for downloads, and written into the chosen folder on request."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jaxspec.run.json_values import as_json
 _MOST = 32
 
 
-class Finished(NamedTuple):
-  """What is left of a race.
+class ComparisonResult(NamedTuple):
+  """A finished comparison.
 
   Attributes:
-    document: every figure; JSON.
-    picture: the images side by side (PNG); None of texts.
+    document: all figures; JSON.
+    picture: the images side by side (PNG); None for texts.
     commands, snippets: one for each method (`jaxspec.studio.reproduce`).
   """
 
@@ -28,7 +28,7 @@ class Finished(NamedTuple):
   snippets: list[str]
 
   def files(self) -> dict[str, bytes]:
-    """Contents by the end of their names."""
+    """Contents by the suffix of their file names."""
     found = {"figures.json": as_json(self.document).encode()}
     if self.picture is not None:
       found["images.png"] = self.picture
@@ -36,40 +36,40 @@ class Finished(NamedTuple):
     return found | {"repeat.py": text.encode()}
 
 
-class Kept:
-  """The newest races by a name that nobody guesses.
+class ResultStore:
+  """The newest comparisons, by random names.
 
   Args:
-    folder: where files may be written; None writes nothing.
+    folder: for written files; None writes nothing.
   """
 
   def __init__(self, folder: Path | None = None):
     self.folder = folder
-    self._races: collections.OrderedDict[str, Finished] = collections.OrderedDict()
+    self._results: collections.OrderedDict[str, ComparisonResult] = collections.OrderedDict()
 
-  def add(self, finished: Finished) -> str:
-    """Keeps a race, and forgets the oldest one of too many; returns its name."""
+  def add(self, finished: ComparisonResult) -> str:
+    """Stores a comparison under a new name, and evicts the oldest one of too many; returns the name."""
     name = secrets.token_hex(12)
-    self._races[name] = finished
-    while len(self._races) > _MOST:
-      self._races.popitem(last=False)
+    self._results[name] = finished
+    while len(self._results) > _MOST:
+      self._results.popitem(last=False)
     return name
 
-  def get(self, name: str) -> Finished:
-    """A race.
+  def get(self, name: str) -> ComparisonResult:
+    """A comparison.
 
     Raises:
-      ValueError: for a name that is not kept.
+      ValueError: for an unknown name.
     """
-    if name not in self._races:
-      raise ValueError("Must have a race that is still kept, run it once more")
-    return self._races[name]
+    if name not in self._results:
+      raise ValueError("Must have the name of a stored comparison, run it once more")
+    return self._results[name]
 
   def write(self, name: str) -> list[str]:
-    """Writes the files of a race into the folder; returns their names, which no visitor chooses.
+    """Writes the files of a comparison into the folder; returns their names, which a request cannot choose.
 
     Raises:
-      ValueError: without a folder, or for a name that is not kept.
+      ValueError: without a folder, or for an unknown name.
       UserError: if writing fails.
     """
     finished = self.get(name)

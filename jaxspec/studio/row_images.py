@@ -1,4 +1,4 @@
-"""Pictures of rows as bytes, and texts in pieces."""
+"""Images of rows as bytes, and the pieces of texts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ _UNKNOWN = 128  # grey, seen on light and dark pages
 
 
 def data_url(pixels: np.ndarray) -> str:
-  """An image ``[H, W, 3]`` uint8 as a URL that holds it (PNG)."""
+  """An image ``[H, W, 3]`` uint8 as a data URL (PNG)."""
   file = io.BytesIO()
   Image.fromarray(pixels).save(file, "PNG")
   return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def veiled(pixels: np.ndarray, known: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-  """An image ``[H, W, 3]`` uint8 whose tokens that are not there yet are grey.
+  """An image ``[H, W, 3]`` uint8 with grey areas for tokens that are not decoded yet.
 
   Args:
-    known: ``[N]``, which tokens are there.
-    grid: rows and columns of the tokens; an image that it does not divide, as one with tokens of row ends, stays as it is.
+    known: ``[N]`` bool, the decoded tokens.
+    grid: rows and columns of the tokens. An image that it does not divide, such as one with tokens of row ends, is returned
+      unchanged.
   """
   (rows, columns), (height, width) = grid, pixels.shape[:2]
   if known.size != rows * columns or height % rows or width % columns:
@@ -38,7 +39,7 @@ def veiled(pixels: np.ndarray, known: np.ndarray, grid: tuple[int, int]) -> np.n
 
 
 def pieces(job: Job, tokens: np.ndarray, start: int, stop: int) -> list[str]:
-  """What each token from ``start`` to ``stop`` adds to the text of a row ``[N]``; letters of several tokens come whole."""
+  """The text that each token from ``start`` to ``stop`` adds to a row ``[N]``; the last token of a letter adds it."""
   lengths = np.arange(start, stop + 1)
   texts = job.pipeline.family.decode(np.broadcast_to(tokens, (len(lengths), len(tokens))), lengths=lengths)
   texts = [text.rstrip("\ufffd") for text in texts]
@@ -46,7 +47,7 @@ def pieces(job: Job, tokens: np.ndarray, start: int, stop: int) -> list[str]:
 
 
 def sheet(runs: list[Generation]) -> bytes:
-  """The images of all methods side by side with their captions, as a PNG that carries its settings."""
+  """The images of all methods side by side with their captions, as a PNG with their settings."""
   titles = [run.heading for run in runs] if len(runs) > 1 else []
   rows = zip(*(run.outputs for run in runs))
   panels = [[image_sheet.enlarge(image) for image in row] for row in rows]

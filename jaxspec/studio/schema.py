@@ -1,4 +1,4 @@
-"""What the page may ask for: its shape and its limits, checked before anything is computed."""
+"""Requests of the page: their fields and limits, checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxspec.core.options import MAX_SEED, options_of
 from jaxspec.methods import get_method
-from jaxspec.run.chosen import Chosen, declarations
+from jaxspec.run.decode_options import DecodeOptions, declarations
 
 MAX_ENTRANTS = 3
 MAX_PROMPTS = 4
@@ -15,21 +15,21 @@ MAX_PROMPT_LETTERS = 400
 MAX_TEXT_TOKENS = 256
 
 
-class Asked(NamedTuple):
-  """One race.
+class ComparisonRequest(NamedTuple):
+  """A request for a comparison.
 
   Attributes:
-    prompts: as they were typed, one for each row.
+    prompts: one for each row, as typed.
     entrants: methods with their options and the sampling settings of all.
-    seed: of the decode; all entrants have its key.
-    max_tokens: most tokens of a text; None: the network's own length.
-    audit: compute the exact distribution of every token too.
-    whole: decode each entrant in one program too, and take the time.
-    messages: decode each entrant that has messages through them too, and count their bytes.
+    seed: of the decode; equal for all entrants.
+    max_tokens: most tokens of a text; None uses the network's length.
+    audit: also compute the exact distribution of every token.
+    whole: also decode each entrant in one program, and measure its time.
+    messages: also decode each entrant that has messages through them, and count their bytes.
   """
 
   prompts: list[str]
-  entrants: list[Chosen]
+  entrants: list[DecodeOptions]
   seed: int = 0
   max_tokens: int | None = None
   audit: bool = False
@@ -37,15 +37,15 @@ class Asked(NamedTuple):
   messages: bool = False
 
 
-def read(body: Any) -> Asked:
+def read(body: Any) -> ComparisonRequest:
   """A request from JSON.
 
   Raises:
-    ValueError: in one line, naming the first thing that is wrong.
+    ValueError: in one line, for the first invalid field.
   """
   if not isinstance(body, dict):
     raise ValueError("Must have an object with prompts and entrants, we instead got something else")
-  if unknown := sorted(body.keys() - {*Asked._fields, "sampling"}):
+  if unknown := sorted(body.keys() - {*ComparisonRequest._fields, "sampling"}):
     raise ValueError(f"Must have fields of a race, we instead got {unknown[0][:40]!r}")
   sampling = _object(body.get("sampling", {}), "sampling")
   entrants = body.get("entrants")
@@ -54,7 +54,7 @@ def read(body: Any) -> Asked:
   switches = {name: body.get(name, False) for name in ("audit", "whole", "messages")}
   if wrong := [name for name, value in switches.items() if not isinstance(value, bool)]:
     raise ValueError(f"Must have true or false as {wrong[0]}, we instead got {switches[wrong[0]]!r:.40}")
-  return Asked(
+  return ComparisonRequest(
     _prompts(body.get("prompts")),
     [_entrant(entrant, sampling) for entrant in entrants],
     _whole_number("seed", body.get("seed", 0), 0, MAX_SEED),
@@ -71,15 +71,15 @@ def _prompts(prompts: Any) -> list[str]:
     raise ValueError(f"Must have 1 to {MAX_PROMPTS} prompts, we instead got {len(prompts)}")
   for number, prompt in enumerate(prompts, 1):
     if len(prompt) > MAX_PROMPT_LETTERS:
-      raise ValueError(f"Must have prompts of at most {MAX_PROMPT_LETTERS} letters, prompt {number} has {len(prompt)}")
-    if any(ord(letter) < 32 for letter in prompt):
+      raise ValueError(f"Must have prompts of at most {MAX_PROMPT_LETTERS} characters, prompt {number} has {len(prompt)}")
+    if any(ord(character) < 32 for character in prompt):
       raise ValueError(f"Must have prompts of one line, prompt {number} has control characters")
-    if any(0xD800 <= ord(letter) <= 0xDFFF for letter in prompt):  # JSON can escape them, files cannot hold them
-      raise ValueError(f"Must have prompts of whole letters, prompt {number} has half of a surrogate pair")
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in prompt):  # JSON can escape them, files cannot hold them
+      raise ValueError(f"Must have prompts of whole characters, prompt {number} has half of a surrogate pair")
   return prompts
 
 
-def _entrant(entrant: Any, sampling: dict[str, Any]) -> Chosen:
+def _entrant(entrant: Any, sampling: dict[str, Any]) -> DecodeOptions:
   entrant = _object(entrant, "a method")
   name, draft = entrant.get("method"), entrant.get("draft")
   if not isinstance(name, str) or not (draft is None or isinstance(draft, str)):
@@ -93,13 +93,13 @@ def _entrant(entrant: Any, sampling: dict[str, Any]) -> Chosen:
   for key, value in given.items():
     if not isinstance(value, (bool, int, float, str)) or len(str(value)) > 200:
       raise ValueError(f"Must have a number or a word as {key}, we instead got something else")
-  chosen = Chosen(cls.name, draft, given)
-  chosen.check()
-  return chosen
+  decoding = DecodeOptions(cls.name, draft, given)
+  decoding.check()
+  return decoding
 
 
 def _number(value: Any) -> Any:
-  """JSON has no infinity, so it comes as a word."""
+  """A value of JSON, where infinity is the word ``inf``."""
   return math.inf if value == "inf" else value
 
 

@@ -1,4 +1,4 @@
-"""Counts how often the programs of a decode are traced, which is what makes a change of a setting slow."""
+"""Counts the traces of the programs of a decode: a change of a setting that traces is slow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVENT = "/jax/core/compile/jaxpr_trace_duration"
 _counting = threading.local()
 
 
-class Count:
+class TraceCount:
   """Traces so far."""
 
   def __init__(self):
@@ -31,8 +31,8 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 @contextlib.contextmanager
-def counted(count: Count) -> Iterator[Count]:
-  """Counts the traces of this thread while the context is open; contexts may follow each other, not nest."""
+def counted(count: TraceCount) -> Iterator[TraceCount]:
+  """Counts the traces of this thread in the context. Contexts do not nest."""
   _counting.count = count
   try:
     yield count

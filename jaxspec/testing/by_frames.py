@@ -1,4 +1,4 @@
-"""A round between two ends that exchange draft and reply as frames of a codec, for the clause ``wire`` of the contract."""
+"""A round between two ends that exchange draft and reply as frames of a codec, for the clause ``codec`` of the contract."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from jaxspec.core.types import Cursor, Draft, PyTree, Verdict
 from jaxspec.serving.wire.arrays import on_host
 from jaxspec.serving.wire.framing import Reply
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.round_codec import DecodedDraft, Wire, verdict_of
+from jaxspec.serving.wire.round_codec import DecodedDraft, RoundCodec, verdict_of
 from jaxspec.serving.wire.two_phase import finish_round
 
 
-def first_over(wire: Wire, prefill: Verdict) -> Verdict:
+def first_over(codec: RoundCodec, prefill: Verdict) -> Verdict:
   """The prefill's verdict of one row after encoding and decoding its frame."""
-  token = wire.decode_first(wire.encode_first(int(prefill.next_token[0])))
-  return Verdict(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
+  token = codec.decode_first(codec.encode_first(int(prefill.next_tokens[0, 0])))
+  return Verdict.one(jnp.zeros(1, jnp.int32), jnp.full(1, token, jnp.int32))
 
 
 def round_over(
-  wire: Wire,
+  codec: RoundCodec,
   agreement: Agreement,
   judge: Callable[[PyTree, TargetSide, Draft], tuple[TargetSide, PyTree]],
   params: PyTree,
@@ -36,7 +36,7 @@ def round_over(
   """The target side's part of a round of one row; it knows only the draft's frame.
 
   Args:
-    judge: `jaxspec.core.loop.verify_round`, or `jaxspec.serving.wire.two_phase.judge_round` if the wire may request
+    judge: `jaxspec.core.loop.verify_round`, or `jaxspec.serving.wire.two_phase.judge_round` if the codec may request
       distributions.
     params: of the target.
     draft: the draft side's, leaves ``[1, K, ...]``.
@@ -45,24 +45,27 @@ def round_over(
     The target side after the round, and the verdict decoded from the reply's frame.
   """
   round_ = int(cursor.round)
-  data, _ = wire.encode_draft(draft, on_host(cursor), agreement.max_len)
-  decoded = wire.decode_draft(data, on_host(target.cursor), agreement)
+  data, _ = codec.encode_draft(draft, on_host(cursor), agreement.max_len)
+  decoded = codec.decode_draft(data, on_host(target.cursor), agreement)
   number, judged = int(decoded.draft.num_drafted[0]), _judged(decoded, agreement.max_len)
   target, verdict = judge(params, dataclasses.replace(target, cursor=decoded.cursor), judged)
 
   def reply_to(token: int | None) -> Reply:
-    return wire.decode_reply(wire.encode_reply(round_, int(verdict.num_accepted[0]), token), round_, number)
+    return codec.decode_reply(codec.encode_reply(round_, int(verdict.num_accepted[0]), token), round_, number)
 
-  if wire.may_request:
+  if codec.may_request:
     tested, verdict = verdict, verdict.verdict
-    if bool(tested.asks[0]):
+    if bool(tested.requests[0]):
       position = reply_to(None).num_accepted
-      data, _ = wire.encode_distribution(draft, position, round_)
-      target, verdict = finish_round(target, judged, tested, wire.decode_distribution(data, decoded.draft, position, round_))
+      data, _ = codec.encode_distribution(draft, position, round_)
+      distribution = codec.decode_distribution(data, decoded.draft, position, round_)
+      target, verdict = finish_round(target, judged, tested, distribution)
     else:
       cursor = verdicts.advance(target.cursor, judged, verdict, target.max_len)
       target = dataclasses.replace(target, cursor=cursor)
-  return target, verdict_of(reply_to(int(verdict.next_token[0])), verdicts.num_local(draft))
+  reply = reply_to(int(verdict.next_tokens[0, 0]))
+  assert reply.next_token is not None, "a reply that ends a round has a token"
+  return target, verdict_of(reply.num_accepted, reply.next_token, draft.num_local)
 
 
 def _judged(decoded: DecodedDraft, max_len: int) -> Draft:

@@ -29,7 +29,7 @@ def check_contract(
   num_alone: int = 2,
   history_free: bool = True,
   drivers: bool = True,
-  wire: Any = None,
+  codec: Any = None,
 ) -> DecodeResult:
   """Checks the guarantees of the loop for a method; an error message begins with the violated clause.
 
@@ -46,8 +46,8 @@ def check_contract(
     compiled steps, equals the row of the batch in the fused loop. Finished rows therefore do not change.
   * ``rollback``: at the start of every round, the target judges and the draft side drafts as after reading the same tokens
     one by one.
-  * ``drivers``: `jaxspec.host_while_loop` and `jaxspec.iterate` give the tokens of the fused loop.
-  * ``wire``: so do two ends that exchange drafts and replies as frames of a codec.
+  * ``drivers``: ``loop="host"`` and `jaxspec.iterate` give the tokens of the fused loop.
+  * ``codec``: so do two ends that exchange drafts and replies as frames of a codec.
 
   Args:
     parts: of a method; preferably a function that builds them, which can be called twice.
@@ -60,7 +60,7 @@ def check_contract(
     history_free: whether drafts depend on the committed tokens and the keys alone. False for drafters with more state
       (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
     drivers: checks that clause; it compiles one more program.
-    wire: codec of these parts (`jaxspec.serving.wire.round_codec.Wire`); None skips that clause.
+    codec: codec of these parts (`jaxspec.serving.wire.round_codec.RoundCodec`); None skips that clause.
   Returns:
     The result of the batch, decoded without an end token.
   Raises:
@@ -117,9 +117,9 @@ def check_contract(
       alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
       same = check_same if not verifier.in_step else check_same_tokens
       same(row_of(out, row), row_of(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
-      if wire is not None:
-        far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens, wire)
-        check_same(row_of(out, row)._replace(metrics=()), row_of(far, 0), "wire", f"row {row} as its frames cross")
+      if codec is not None:
+        far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens, codec)
+        check_same(row_of(out, row)._replace(metrics=()), row_of(far, 0), "codec", f"row {row} as its frames cross")
       if end_tokens == never:
         two_ends.check_rollback(keys.take(slice(row, row + 1)), one, alone, exchanges, history_free=history_free)
   if drivers:
@@ -130,8 +130,8 @@ def check_contract(
 def _first_token(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> jax.ShapeDtypeStruct:
   """Shape and type of token 0 of all rows."""
   drafter, verifier = parts.pair()
-  init = lambda params, keys, condition: verifier.init(params, keys, condition, max_len, drafter.window)
-  return jax.eval_shape(init, parts.params.target, keys, condition)[0].next_token
+  init = lambda params, keys, condition: verifier.init(params, keys, condition, max_len, drafter.window)[0].next_tokens[:, 0]
+  return jax.eval_shape(init, parts.params.target, keys, condition)
 
 
 class _Keys:
@@ -246,10 +246,10 @@ def _check_drivers(
     verifier=verifier,
     max_len=max_len,
     end_token=never,
-    loop_fn=loop.host_while_loop,
+    loop="host",
     target_prefix=parts.target_prefix,
   )
-  check_same(free, on_host(host), "drivers", "the fused loop as host_while_loop")
+  check_same(free, on_host(host), "drivers", "the fused loop as loop='host'")
   for side in loop.iterate(
     parts.params,
     keys(everything),

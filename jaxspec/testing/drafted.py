@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core import loop, rng, trees, verdicts
+from jaxspec.core import loop, rng, trees
 from jaxspec.core.precision import in_32_bits
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree
@@ -35,9 +35,7 @@ def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> Non
   @in_32_bits
   def first_draft(params: SpecParams, keys: Key, condition: PyTree) -> tuple[Draft, Cursor]:
     prefix = parts.target_prefix
-    state = loop.start(
-      params, keys, condition, drafter=own, verifier=verifier, max_len=max_len, target_prefix=prefix
-    )
+    state = loop.start(params, keys, condition, drafter=own, verifier=verifier, max_len=max_len, target_prefix=prefix)
     if not verifier.in_step:
       alone = functools.partial(loop.prefix_round, params, drafter=own, verifier=verifier)
       state = jax.lax.fori_loop(0, length - 1, lambda _, state: alone(state), state)
@@ -68,8 +66,8 @@ def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
   if draft.tokens.shape[1] == 0 or not live.any():
     return
   draft = jax.tree.map(lambda leaf: leaf[live], draft)
-  number, local = draft.num_drafted, np.asarray(verdicts.num_local(draft))
-  if draft.parents is None:
+  number, local = draft.num_drafted, np.asarray(draft.num_local)
+  if not draft.is_tree:
     most, what = draft.tokens.shape[1], "tokens"
   else:
     node = np.arange(draft.parents.shape[1])
@@ -81,13 +79,12 @@ def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
   require(inside.all(), "draft", f"num_drafted from 0 to the {bound} {what} of the draft", short(number[~inside]))
   inside = (local >= 0) & (local <= number)
   require(inside.all(), "draft", "num_local from 0 to num_drafted", short(local[~inside]))
-  if draft.num_calls is not None:
-    inside = (draft.num_calls >= 0) & (draft.num_calls <= drafter.calls_per_round)
-    wanted = f"num_calls from 0 to the {drafter.calls_per_round} of calls_per_round"
-    require(inside.all(), "draft", wanted, short(draft.num_calls[~inside]))
+  inside = (draft.num_calls >= 0) & (draft.num_calls <= drafter.calls_per_round)
+  wanted = f"num_calls from 0 to the {drafter.calls_per_round} of calls_per_round"
+  require(inside.all(), "draft", wanted, short(draft.num_calls[~inside]))
   if draft.tokens.ndim > 2 or not np.issubdtype(draft.tokens.dtype, np.integer):
     return
-  end = number[:, None] if draft.parents is None else draft.tokens.shape[1]  # later entries of a chain are padding
+  end = draft.tokens.shape[1] if draft.is_tree else number[:, None]  # later entries of a chain are padding
   tokens = draft.tokens[np.broadcast_to(np.arange(draft.tokens.shape[1])[None] < end, draft.tokens.shape)]
   require((tokens >= 0).all(), "draft", "tokens of the vocabulary, from 0 on", short(tokens[tokens < 0]))
   if _has_logits(draft):
@@ -101,19 +98,18 @@ def _require_shapes(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
   require(tokens.dtype == last.dtype, "draft", f"tokens of {last.dtype}, as those that are committed", tokens.dtype)
   rows = {"num_drafted": jnp.integer, "num_local": jnp.integer, "needs_verify": jnp.bool_, "num_calls": jnp.integer}
   for name, kind in rows.items():
-    if (values := getattr(draft, name)) is None and name != "num_drafted":
-      continue
+    values = getattr(draft, name)
     fits = isinstance(values, Array) and values.shape == shape[:1] and jnp.issubdtype(values.dtype, kind)
     words = "bool" if kind is jnp.bool_ else "int32"
     require(fits, "draft", f"{name} of shape {shape[:1]} and {words}, a value for each row", _shape_of(values))
-  if draft.parents is not None:
+  if draft.is_tree:
     fits = draft.parents.shape == shape[:2] and jnp.issubdtype(draft.parents.dtype, jnp.integer)
     require(fits, "draft", f"parents of shape {shape[:2]} and int32, one for each node", _shape_of(draft.parents))
   if _has_logits(draft):
     fits = draft.proposal.ndim == 3 and draft.proposal.shape[0] == shape[0]
     # Locally accepted tokens have no proposal, so that fewer drafts need verification.
     width = draft.proposal.shape[1] if fits else -1
-    fits = fits and (width == shape[1] if draft.num_local is None else width <= shape[1])
+    fits = fits and (width <= shape[1] if drafter.may_accept_locally else width == shape[1])
     require(fits, "proposal", f"logits {(*shape[:2], 'V')}, a row for each draft", _shape_of(draft.proposal))
 
 
@@ -132,7 +128,7 @@ def _require_logits(draft: Draft, local: np.ndarray) -> None:
   """Checks the logits of the verified drafts; the others are padding."""
   width, vocab = draft.proposal.shape[1:]
   offset = np.arange(width)[None]
-  asks = np.asarray(verdicts.needs_verify(draft))[:, None]
+  asks = draft.needs_verify[:, None]
   judged = asks & (offset < (draft.num_drafted - local)[:, None])  # [B, W]
   at = np.minimum(local[:, None] + offset, draft.tokens.shape[1] - 1)
   tokens = np.take_along_axis(np.asarray(draft.tokens), at, axis=1)[judged]

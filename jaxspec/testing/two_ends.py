@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import loop
-from jaxspec.core import verdicts as drafts
 from jaxspec.core.constructors import verifier_of
 from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, HostArray, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.round_codec import Wire
+from jaxspec.serving.wire.round_codec import RoundCodec
 from jaxspec.serving.wire.two_phase import judge_round
 from jaxspec.testing.by_frames import first_over, round_over
 from jaxspec.testing.compare import differs, on_host, require, short
@@ -41,22 +41,19 @@ def _replayed(verifier: Verifier) -> Verifier:
 
   def init(params: _Replayed, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, PyTree]:
     verdict, state = verifier.init(params.params, keys, condition, max_len, window)
-    first = jnp.where(params.known > 0, params.tokens[:, 0], verdict.next_token)
-    return verdict._replace(next_token=first.astype(verdict.next_token.dtype)), state
+    first = jnp.where(params.known > 0, params.tokens[:, :1], verdict.next_tokens)
+    return verdict._replace(next_tokens=first.astype(verdict.next_tokens.dtype)), state
 
   def verify(params: _Replayed, keys: Key, state: PyTree, cursor: Cursor, draft: Draft) -> tuple[Verdict, PyTree]:
     verdict, state = verifier.verify(params.params, keys, state, cursor, draft)
     if draft.tokens.shape[1]:
       return verdict, state
     max_len = params.tokens.shape[1]
-    token = jax.vmap(lambda row, at: row[at])(params.tokens, jnp.minimum(cursor.length, max_len - 1))
+    token = at_position(params.tokens, jnp.minimum(cursor.length, max_len - 1))
     is_known = cursor.length < params.known  # [B]
-    along = lambda values: is_known.reshape(-1, *(1,) * (values.ndim - 1))
-    if verdict.num_next is None:
-      next_token = jnp.where(along(token), token, verdict.next_token)
-      return verdict._replace(next_token=next_token.astype(verdict.next_token.dtype)), state
-    block = jnp.where(along(verdict.next_token), token[:, None], verdict.next_token)
-    return verdict._replace(next_token=block, num_next=jnp.where(is_known, 1, verdict.num_next)), state
+    block = verdict.next_tokens
+    block = jnp.where(is_known.reshape(-1, *(1,) * (block.ndim - 1)), token[:, None], block).astype(block.dtype)
+    return verdict._replace(next_tokens=block, num_next=jnp.where(is_known, 1, verdict.num_next)), state
 
   return verifier_of(init, verify)
 
@@ -77,7 +74,7 @@ class _Steps(NamedTuple):
   draft_round: Callable
   read_round: Callable
   verify_round: Callable
-  judge_round: Callable  # of wires that may request distributions
+  judge_round: Callable  # of codecs that may request distributions
   commit_reply: Callable
 
 
@@ -120,7 +117,7 @@ class TwoEnds:
     condition: PyTree,
     end_tokens: EndTokens,
     tokens: HostArray | None = None,
-    wire: Wire | None = None,
+    codec: RoundCodec | None = None,
   ) -> tuple[_Replayed, TargetSide, DraftSide]:
     """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are the given ones."""
     parts, end = self._parts, loop.end_array(end_tokens)
@@ -131,22 +128,22 @@ class TwoEnds:
       tokens = np.zeros((1, self._max_len, *self._first.shape[1:]), self._first.dtype)
     params = _Replayed(parts.params.target, jnp.asarray(tokens), jnp.int32(known))
     target, prefill = self._start_target(params, keys, condition, end_token=end)
-    if wire is not None:
-      prefill = first_over(wire, prefill)
+    if codec is not None:
+      prefill = first_over(codec, prefill)
     keys = jax.random.clone(keys)
     side = self._start_draft(parts.params.draft, keys, condition, prefill, end_token=end, target_prefix=prefix)
     return params, target, side
 
   def decode(
-    self, keys: Key, condition: PyTree, end_tokens: EndTokens, wire: Wire | None = None
+    self, keys: Key, condition: PyTree, end_tokens: EndTokens, codec: RoundCodec | None = None
   ) -> tuple[DecodeResult, list[_Exchange]]:
     """Decodes one row; returns the result and its exchanges.
 
     Args:
-      wire: codec of drafts and replies; None exchanges them without encoding.
+      codec: codec of drafts and replies; None exchanges them without encoding.
     """
     parts, exchanges = self._parts, []
-    params, target, side = self._start(keys, condition, end_tokens, wire=wire)
+    params, target, side = self._start(keys, condition, end_tokens, codec=codec)
     agreement = Agreement(self._max_len, loop.end_tuple(end_tokens))
     alone, calls = loop.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
@@ -156,11 +153,11 @@ class TwoEnds:
       draft = waiting.draft
       if round_ >= alone:
         require_draft(draft, steps.drafter, before)
-      calls += self._drafter.calls_per_round if draft.num_calls is None else int(draft.num_calls[0])
-      asks = bool(drafts.needs_verify(draft)[0])
-      if asks and wire is not None:
-        judge = steps.judge_round if wire.may_request else steps.verify_round
-        target, verdict = round_over(wire, agreement, judge, params, target, draft, before)
+      calls += int(draft.num_calls[0])
+      asks = bool(draft.needs_verify[0])
+      if asks and codec is not None:
+        judge = steps.judge_round if codec.may_request else steps.verify_round
+        target, verdict = round_over(codec, agreement, judge, params, target, draft, before)
       elif asks:
         target, verdict = steps.verify_round(params, target, draft)
       else:
@@ -169,7 +166,7 @@ class TwoEnds:
       if round_ >= alone:
         exchanges.append(_Exchange(int(before.length[0]), round_, draft, verdict if asks else None))
       side = steps.commit_reply(parts.params.draft, waiting, verdict)
-      if wire is not None:
+      if codec is not None:
         continue  # frames update the target side's cursor
       if self._drafter.may_accept_locally:  # and so do drafts
         target = dataclasses.replace(target, cursor=side.cursor)
@@ -198,7 +195,7 @@ class TwoEnds:
         _check_drafts(exchange.draft, steps.draft_round(draft_params, here(side)).draft, where)
       if exchange.verdict is not None:
         verdict = steps.verify_round(params._replace(known=jnp.int32(0)), here(target), exchange.draft)[1]
-        for name in ("num_accepted", "next_token"):
+        for name in ("num_accepted", "num_next", "next_tokens"):
           wanted, got = np.asarray(getattr(verdict, name)), np.asarray(getattr(exchange.verdict, name))
           require(not differs(wanted, got), "rollback", f"{name} {short(wanted)} {where}", short(got))
 
@@ -206,11 +203,11 @@ class TwoEnds:
 def _check_drafts(got: Draft, wanted: Draft, where: str) -> None:
   """Compares the proposals of two drafts; padding may differ."""
   pairs = [("num_drafted", got.num_drafted, wanted.num_drafted)]
-  if got.parents is None:
+  if got.is_tree:
+    pairs += [("tokens", got.tokens, wanted.tokens), ("parents", got.parents, wanted.parents)]
+  else:
     number = int(wanted.num_drafted[0])
     pairs.append(("tokens", got.tokens[:, :number], wanted.tokens[:, :number]))
-  else:
-    pairs += [("tokens", got.tokens, wanted.tokens), ("parents", got.parents, wanted.parents)]
   for name, ours, theirs in pairs:
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     require(not differs(theirs, ours), "rollback", f"{name} {short(theirs)} drafted {where}", short(ours))

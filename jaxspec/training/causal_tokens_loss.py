@@ -1,4 +1,4 @@
-"""Training loss of a causal network of continuous tokens: the diffusion loss of every token given all before it.
+"""Training loss of a causal network of continuous tokens: the diffusion loss of every token given all previous ones.
 
 It is the loss of `jaxspec.training.mar_loss` in raster order. One pass gives the features of all ``L`` tokens, each token is
 diffused to ``batch_mul`` random steps, and the loss is the mean of ``mse + vb`` over all of them (arXiv 2406.11838, the

@@ -91,19 +91,19 @@ def distillation_kl(
 
 
 class FeatureLosses(NamedTuple):
-  """Scalar float32 losses of a drafter that continues its host's features."""
+  """Scalar float32 losses of a drafter that continues its target's features."""
 
-  feature: Array  # smooth L1 between predicted and host features, mean over channels
-  token: Array  # cross entropy of the predicted distribution against the host's, in nats
+  feature: Array  # smooth L1 between predicted and target features, mean over channels
+  token: Array  # cross-entropy of the predicted distribution against the target's, in nats
 
 
 def feature_losses(features: Array, host_features: Array, logits: Array, host_logits: Array, valid: Array) -> FeatureLosses:
-  """The two losses of EAGLE (arXiv 2401.15077, section 4.2), means over the valid positions. No gradient reaches the host.
+  """The two losses of EAGLE (arXiv 2401.15077, section 4.2), means over the valid positions. No gradient reaches the target.
 
   Args:
     features: ``[B, T, D]`` predicted.
-    host_features: ``[B, T, D]`` of the host at the positions that are predicted.
-    logits: ``[B, T, V]`` the host's output matrix on ``features``.
+    host_features: ``[B, T, D]`` of the target at the predicted positions.
+    logits: ``[B, T, V]`` the target's output matrix on ``features``.
     host_logits: ``[B, T, V]``.
     valid: ``[B or 1, T]`` bool; positions that count.
   """

@@ -1,11 +1,12 @@
-"""Training losses of networks of states: the diffusion loss of whole images (DiT, arXiv 2212.09748), and radii of a draft.
+"""Training losses of networks of denoising steps: the diffusion loss of images (DiT, arXiv 2212.09748), and radii of a
+draft.
 
 1. Every latent image is diffused to ``copies`` random steps of the training schedule; a class is dropped at times.
 2. The loss is the mean of ``mse + vb`` (`jaxspec.diffusion.diffusion_loss`): noise, and a variational bound for the
    variance.
 
-A draft learns from its target instead. Its noise and v go to the target's, and its radius r says how far off its noise is,
-by the likelihood of the target's noise under a Gaussian of deviation r around the draft's:
+A draft learns from its target instead. Its noise and v are fitted to the target's, and its radius r to the error of its
+noise, by the likelihood of the target's noise under a Gaussian of deviation r around the draft's:
 
   mean((eps - eps*)^2) + w_v mean((v - v*)^2) + w_r mean(log r + (sg(eps) - eps*)^2 / (2 r^2))
 
@@ -99,7 +100,7 @@ def denoising_radii_loss_fn(
   """The loss of a draft with radii (`radius_loss`); the extra state is the frozen target's weights.
 
   Raises:
-    ValueError: for networks of other states or another schedule.
+    ValueError: for networks of another state size or schedule.
   """
   for name in ("state_dim", "schedule"):
     if (ours := getattr(draft, name)) != (theirs := getattr(target, name)):

@@ -51,7 +51,7 @@ def num_masked(ratio: Array | float, num_tokens: int) -> Array:
 
 
 def most_known(num_tokens: int, lowest: float = MIN_MASK_RATIO) -> int:
-  """The largest number of known tokens in training, which is the number of slots of the encoder."""
+  """The largest number of known tokens in training, the slots of the encoder."""
   return num_tokens - math.ceil(num_tokens * lowest)
 
 

@@ -33,8 +33,8 @@ class LoopConfig:
   """Lengths and periods of a run, in steps; a period of 0 switches its action off.
 
   Attributes:
-    stop_after: end this process after this number of updates, without a final save; for tests.
-    stop_after_s: save and end this process after this number of seconds, for machines with a time limit.
+    stop_after: number of updates after which this process ends, as if killed; for tests.
+    stop_after_s: seconds after which the process saves and ends, for machines with limited time.
   """
 
   num_steps: int

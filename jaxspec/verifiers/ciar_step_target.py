@@ -11,7 +11,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import verdicts
 from jaxspec.core.types import Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.diffusion.step_payloads import StepRule
 from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
@@ -37,10 +36,10 @@ class CiarStepVerifier(Verifier):
   def verify(
     self, params: DenoisingSide, keys: Key, state: DenoisingTargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, DenoisingTargetState]:
-    local, window = verdicts.num_local(draft), draft.tokens.shape[1]
+    local, window = draft.num_local, draft.tokens.shape[1]
     newest = draft.payload.state if window else cursor.last
     moved = cursor._replace(last=newest, length=cursor.length + local)
-    verdict, state = self.plain.verify(params, keys, state, moved, verdicts.empty_draft(newest))
+    verdict, state = self.plain.verify(params, keys, state, moved, Draft.empty(newest))
     # The target's own draw has no report at any position of the round.
     metrics = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, window))), verdict.metrics)
     return verdict._replace(num_accepted=local, metrics=metrics, feedback=()), state

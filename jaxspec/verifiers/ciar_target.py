@@ -23,7 +23,6 @@ from jaxspec.core.control_flow import run_if
 from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.token_axes import over_rows
 from jaxspec.core.types import AcceptFn, Array, Cursor, Draft, Key, ModelFns, PyTree, Verdict, Verifier
-from jaxspec.core.verdicts import needs_verify, num_local
 from jaxspec.sampling.logit_processing import ModelParams, Warp
 from jaxspec.verifiers.chunk_target import judged_logits
 from jaxspec.verifiers.target import TargetState, TargetVerifier
@@ -79,7 +78,7 @@ class CiarVerifier(Verifier):
     if not isinstance(draft.payload, PendingTokens):
       raise ValueError("Must have a drafter that says what the target has not read (`PendingTokens`), we instead got none")
     unread = draft.payload
-    local, judged = num_local(draft), cursor.live & needs_verify(draft)
+    local, judged = draft.num_local, cursor.live & draft.needs_verify
     num_window = draft.num_drafted - local  # [B]
     first = cursor.length + local  # position of the first window token
     tokens = _by_position(draft, cursor, self.widest)
@@ -124,7 +123,7 @@ class CiarVerifier(Verifier):
     verdict = self.accept_fn(params.rule, keys, _window_of(draft, self.window, num_window), logits)
     if jax.tree.leaves(verdict.metrics):
       raise ValueError("Must have a rule that reports nothing about tokens after a gate, we instead got an audited one")
-    accepted = local + jnp.where(needs_verify(draft), verdict.num_accepted, 0)
+    accepted = local + jnp.where(draft.needs_verify, verdict.num_accepted, 0)
     return verdict._replace(num_accepted=accepted), state._replace(cache=cache)
 
 
@@ -146,7 +145,7 @@ def _by_position(draft: Draft, cursor: Cursor, beyond: int) -> Array:
 
 def _window_of(draft: Draft, window: int, num_window: Array) -> Draft:
   """The part of a draft for the rule: the tokens after the locally accepted ones."""
-  index = num_local(draft)[:, None] + jnp.arange(window)[None]
+  index = draft.num_local[:, None] + jnp.arange(window)[None]
   index = jnp.minimum(index, draft.tokens.shape[1] - 1)
   tokens = jnp.take_along_axis(draft.tokens, index, axis=1)
-  return Draft(tokens, draft.proposal, num_window)
+  return Draft.chain(tokens, draft.proposal, num_window, 0)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import verdicts
 from jaxspec.core.types import Array, Cursor, Draft, Key, Verdict, Verifier
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import step_normals
@@ -58,7 +57,7 @@ class DenoisingVerifier(Verifier):
     noise = step_normals(keys, jnp.full((1, 1), self.network.num_steps), self.dim)[:, 0]
     state = DenoisingTargetState(condition, keys)
     nothing = jnp.zeros(noise.shape[:1], jnp.int32)
-    return self.judge(params, keys, state, noise, nothing, verdicts.empty_draft(noise)), state
+    return self.judge(params, keys, state, noise, nothing, Draft.empty(noise)), state
 
   def verify(
     self, params: DenoisingSide, keys: Key, state: DenoisingTargetState, cursor: Cursor, draft: Draft

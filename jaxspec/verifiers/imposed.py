@@ -14,7 +14,6 @@ import numpy as np
 from jaxspec.core import rng
 from jaxspec.core.token_axes import num_leading
 from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
-from jaxspec.core.verdicts import needs_verify, num_local
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,18 +109,18 @@ class ImposedVerifier(Verifier):
     window = draft.tokens.shape[1]
     if window == 0:
       return verdict, state
-    local = num_local(draft)
+    local = draft.num_local
     accepted = _lengths(tables, keys, state.recorded, cursor, window)
-    if verdict.path is None:
-      accepted = jnp.minimum(accepted, draft.num_drafted - local)
-    else:
+    if draft.is_tree:
       longest = verdict.path.shape[1]
       accepted = jnp.minimum(accepted, jnp.clip(state.max_len - cursor.length - 1, 0, longest))
       nodes = jnp.minimum(jnp.arange(longest, dtype=jnp.int32), window - 1)
       verdict = verdict._replace(path=jnp.broadcast_to(nodes[None], verdict.path.shape))
+    else:
+      accepted = jnp.minimum(accepted, draft.num_drafted - local)
     if self.lock_step:
       accepted = jnp.full_like(accepted, jnp.min(jnp.where(cursor.live, accepted, window)))
-    return verdict._replace(num_accepted=local + jnp.where(needs_verify(draft), accepted, 0)), state
+    return verdict._replace(num_accepted=local + jnp.where(draft.needs_verify, accepted, 0)), state
 
 
 def _lengths(tables: ImposedTables, keys: Key, recorded: Array, cursor: Cursor, window: int) -> Array:

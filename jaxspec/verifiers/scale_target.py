@@ -14,7 +14,7 @@ few positions.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +58,7 @@ class ScaleVerifier(Verifier):
   bonus: bool = True
   length: int | None = None
 
-  in_step: ClassVar[bool] = True
+  in_step = True
 
   @property
   def sizes(self) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class ScaleVerifier(Verifier):
     (logits,), reader = self.network.read(params, self.network.start(params, condition), (), first=0, end=1)
     first = as_token(self.draw(keys, logits, 0), self.width)
     rows = keys.shape[0]
-    verdict = Verdict(jnp.zeros((rows,), jnp.int32), first, metrics=_no_report(rows, 1))
+    verdict = Verdict.one(jnp.zeros((rows,), jnp.int32), first, metrics=_no_report(rows, 1))
     return verdict, ScaleTargetState(reader, keys)
 
   def pass_over(
@@ -97,7 +97,7 @@ class ScaleVerifier(Verifier):
       return self.network.read(params, reader, newest, first=length, end=end)
     *earlier, last = (unread.tokens[:, index, : self.sizes[index]] for index in range(length))
     newest = [last, *tokens][: end - length]
-    behind = jnp.any(cursor.live & verdicts.needs_verify(draft) & (unread.read < length - 1))
+    behind = jnp.any(cursor.live & draft.needs_verify & (unread.read < length - 1))
     from_here = lambda carry: self.network.read(params, carry[1], newest, first=length, end=end)
     from_start = lambda carry: self.network.read(params, carry[1], [*earlier, *newest], first=1, end=end, logits_from=length)
     nothing = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.eval_shape(from_here, ([], reader))[0]]
@@ -115,7 +115,7 @@ class ScaleVerifier(Verifier):
     targets, reader = self.pass_over(length, end, params, state.reader, cursor, draft, tokens)
     maps = [DraftedScale(*parts) for parts in zip(tokens, draft.proposal, targets)]
     own = [rng.of_token(state.keys, length + i) for i in range(judged + draws_more)]
-    local, asks = verdicts.num_local(draft), verdicts.needs_verify(draft)
+    local, asks = draft.num_local, draft.needs_verify
     count = local  # [B], number of final leading scales
     for i, (key, drafted) in enumerate(zip(own, maps)):
       count = count + ((count == i) & (i < draft.num_drafted) & self.rule.accepts(key, drafted))
@@ -129,13 +129,13 @@ class ScaleVerifier(Verifier):
       rejected = adds & (count == i) & (i < draft.num_drafted)
       replaced = self.rule.replace(own[i], drafted, rejected & cursor.live & (newest == i))
       added = replaced.tokens
-      if draft.num_local is not None:  # a window may end before the drafts of other rows
+      if isinstance(draft.payload, PendingTokens):  # a window may end before the drafts of other rows
         added = jnp.where(rejected[:, None], added, self.draw(state.keys, targets[i], length + i))
       following.append(as_token(jnp.where((count > i)[:, None], drafted.tokens, added), self.width))
       report = _with(report, i, replaced, rejected & cursor.live & (newest == i))
     if draws_more:
       following.append(as_token(self.draw(state.keys, targets[judged], length + judged), self.width))
-    verdict = Verdict(
+    verdict = Verdict.one(
       num_accepted=jnp.where(asks, gain - 1, jnp.minimum(gain, local)),
       next_token=jnp.stack(following, axis=1)[:, newest],
       metrics=report,

@@ -30,7 +30,6 @@ from jaxspec.core.types import (
   Verdict,
   Verifier,
 )
-from jaxspec.core.verdicts import empty_draft
 from jaxspec.sampling.logit_processing import ModelParams, Warp
 
 # From the output of a pass and the processed logits to `Verdict.feedback`.
@@ -99,7 +98,7 @@ class TargetVerifier(Verifier):
     )
     logits = self.warp(output.need_logits(), params.sampling, jnp.zeros((1, 1), jnp.int32))  # [B, 1, V]
     # Token 0 comes from a verdict about an empty draft, so that the rule's report includes it.
-    prefill = self.accept_fn(params.rule, keys, empty_draft(jnp.zeros((rows,), jnp.int32)), logits)
+    prefill = self.accept_fn(params.rule, keys, Draft.empty(jnp.zeros((rows,), jnp.int32)), logits)
     return prefill._replace(feedback=self.feedback_fn(output, logits)), TargetState(cache, jnp.int32(prefix_len))
 
   def verify(
@@ -115,13 +114,13 @@ class TargetVerifier(Verifier):
       verdict = self.accept_fn(params.rule, keys, draft, logits)
       return verdict._replace(feedback=self.feedback_fn(output, logits)), cache
 
-    if draft.parents is None:
-      verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
-    else:
+    if draft.is_tree:
       verdict, cache = judge(draft, state.cache)
-      if self.model.compact is None or verdict.path is None:
+      if self.model.compact is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
       cache = self.model.compact(cache, start + 1, verdict.path)
+    else:
+      verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
     return verdict, state._replace(cache=cache)
 
 

@@ -12,7 +12,6 @@ import functools
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
-from jaxspec.core.verdicts import empty_draft
 from jaxspec.diffusion.token_chains import TargetChains, TokenRule
 from jaxspec.models.token_fns import TokenFns
 from jaxspec.sampling.logit_processing import ModelParams
@@ -61,7 +60,7 @@ class TokenVerifier(Verifier):
       positions=jnp.arange(prefix_len)[None],
       logits_at=jnp.full((1,), prefix_len - 1),
     )
-    nothing = empty_draft(jnp.zeros((rows, self.fns.token_dim)))
+    nothing = Draft.empty(jnp.zeros((rows, self.fns.token_dim)))
     prefill = self.rule(keys, nothing, self.chains(params, output.features, jnp.zeros((rows,), jnp.int32)))
     return prefill, TargetState(cache, jnp.int32(prefix_len))
 

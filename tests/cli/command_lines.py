@@ -11,7 +11,7 @@ import click
 
 from jaxspec.cli import declared
 from jaxspec.cli.main import COMMANDS
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 
 def command_of(name: str) -> click.Command:
@@ -20,7 +20,7 @@ def command_of(name: str) -> click.Command:
 
 
 def lines_of(page: Path) -> list[list[str]]:
-  """The words of every command in the shell blocks of a page; where its output goes is not among them."""
+  """The words of every command in the shell blocks of a page, without redirections."""
   blocks = re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
   lines = [line for block in blocks for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
   parts = [part.partition(" > ")[0] for line in lines for part in line.split(" && ")]
@@ -28,7 +28,7 @@ def lines_of(page: Path) -> list[list[str]]:
 
 
 def mentions_of(page: Path) -> list[list[str]]:
-  """The words of every command of ``jaxspec`` that stands in a sentence; values may be left out there."""
+  """The words of every ``jaxspec`` command in a sentence; values may be omitted there."""
   spans = re.findall(r"`(jaxspec [^`]*)`", page.read_text(encoding="utf-8"))
   return [shlex.split(span) for span in spans]
 
@@ -48,12 +48,12 @@ def parse(words: list[str]) -> None:
   """Parses the words after ``jaxspec``: options that the command takes, and values that they allow.
 
   Raises:
-    click.UsageError: what the command would say.
-    ValueError: what the declaration of an option would say.
+    click.UsageError: as the command would raise.
+    ValueError: as the declaration of an option would raise.
   """
   command, args = subcommand(words)
   context = command.make_context(command.name, args)
-  Chosen.of(context.params).check()
+  DecodeOptions.of(context.params).check()
 
 
 def flags_of(command: click.Command) -> set[str]:

@@ -1,4 +1,4 @@
-"""A tiny bundle for the whole folder, and commands that keep what they compile where the other tests do."""
+"""A tiny bundle for this folder, and commands with the compilation cache of the tests."""
 
 import jax
 import pytest
@@ -27,7 +27,7 @@ def class_models(tmp_path_factory):
 
 @pytest.fixture(scope="package", autouse=True)
 def _cache(tmp_path_factory):
-  """The commands switch the cache on by themselves; where there is one for tests, they share it."""
+  """Commands enable the cache; if there is one for tests, they share it."""
   names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
   before = {name: getattr(jax.config, name) for name in names}
   folder = before["jax_compilation_cache_dir"] or tmp_path_factory.mktemp("xla")
@@ -67,7 +67,7 @@ def _programs():
 
 @pytest.fixture(autouse=True)
 def _no_lines_of_progress(monkeypatch):
-  """On a busy machine a command may take long enough to say what it does."""
+  """On a busy machine a command may run long enough to print progress."""
   monkeypatch.setattr("jaxspec.render.working.LINE_EVERY_S", float("inf"))
 
 

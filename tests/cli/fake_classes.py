@@ -1,4 +1,4 @@
-"""Bundles of tiny random networks of vector tokens: images of 4 x 4 pixels, 4 tokens of 2 numbers, 3 classes."""
+"""Bundles of tiny random networks of continuous tokens: images of 4 x 4 pixels, 4 tokens of 2 numbers, 3 classes."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-# What another terminal around the tests would say.
+# Variables of the terminal around the tests.
 _OUTSIDE = ("COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 # Makes the terminal that of the new session, then becomes the command.
 _BEGIN = """

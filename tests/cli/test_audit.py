@@ -47,7 +47,7 @@ def test_tiny_model_against_the_closed_form(audited):
 
 @pytest.mark.slow
 def test_measured_on_a_bundle(audited):
-  """A batch that is filled up; sums and means of the images agree with the totals."""
+  """A padded batch; sums and means of the images agree with the totals."""
   pytest.importorskip("matplotlib")
   options = ("--method", "scaled", "--window", 2, "--factor", 3)
   document, outcome = audited("red apple", "blue cat", "cat", *options, "--batch", 2, "--plot", "plot.png")
@@ -90,7 +90,7 @@ def test_exact_methods_are_exact(audited, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["lantern", "eagle-lantern"])
 def test_sweep_with_guidance(audited, method):
-  """Chains and trees: factor 1 is exact, more is kept with more, at the price of the distribution."""
+  """Chains and trees: factor 1 is exact; larger factors accept more, with a larger bias."""
   trees = ("--tree-size", 6, "--tree-top-k", 3, "--tree-depth", 2) if method == "eagle-lantern" else ()
   options = ("--method", method, *trees, "--num-neighbours", 3, "--cfg-scale", 2)
   document, outcome = audited(*options, "--prompts", 2, "--sweep", "factor=1,4")
@@ -102,7 +102,7 @@ def test_sweep_with_guidance(audited, method):
 
 @pytest.mark.parametrize("num", [2, FEWEST_CLUSTERS])
 def test_texts_count_up_to_their_end_and_are_called_texts(num):
-  """Rows of 4 of 12 tokens, 2 a call; what stands after the end token counts nowhere; few prompts have a dash."""
+  """Rows of 4 of 12 tokens, 2 per call; tokens after the end token do not count; few prompts have a dash."""
   drawn = np.arange(12)[None] < np.full((num, 1), 4)
   tested = drawn & (np.arange(12) % 2 == 1)
   tv = np.where(tested, np.linspace(0.1, 0.9, num)[:, None], 0.0)
@@ -150,7 +150,7 @@ def test_a_sweep_is_read_as_its_option_is(text, name, values):
 
 
 def test_rows_of_a_sweep():
-  """Over an option of the method, or of the sampling; what neither declares is refused."""
+  """Over an option of the method, or of the sampling; undeclared options are an error."""
   sampling = SamplingConfig(top_p=0.9)
   assert audit.walk(Sjd(), sampling, None) == [(Sjd(), sampling)]
   assert audit.walk(Sjd(), sampling, audit.Sweep("window", [3.0])) == [(Sjd(window=3), sampling)]

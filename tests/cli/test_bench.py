@@ -1,4 +1,4 @@
-"""`jaxspec bench`: whatever is wrong shows before anything is measured."""
+"""`jaxspec bench`: errors are raised before the measurement."""
 
 import json
 import shutil
@@ -83,7 +83,7 @@ def test_files_and_defaults(run, bundle, tmp_path, measured):
 
 
 def test_classes_of_a_converted_network(run, class_models, tmp_path, measured):
-  """Classes that nobody asked for are spread over all; rows begin again after the last."""
+  """Default classes are evenly spaced; rows repeat cyclically."""
   folders = {"--model": "target", "--tokenizer": "vq", "--draft-model": "draft"}
   networks = [word for name, folder in folders.items() for word in (name, class_models / folder)]
   for asked, prompts in (((), ["class 0", "class 1", "class 2", "class 3"]), (("--class", 4), ["class 4"])):

@@ -1,4 +1,4 @@
-"""`jaxspec bench-model`: what is wrong shows before anything is measured; the table and the file."""
+"""`jaxspec bench-model`: errors are raised before the measurement; the table and the file."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_options(fails, options, words):
 
 @pytest.mark.slow
 def test_acceptance_is_recorded_and_imposed(run, fails, bundle):
-  """A small file of what a shipped pair accepts says what another network would gain."""
+  """Recorded acceptance of a shipped pair gives the speed-up of another network."""
   decode = ["generate", "a red heart", "--checkpoint", bundle, "--samples", 3]
   assert "drafts of discrete tokens to record" in fails(*decode, "--method", "ar", "--save-acceptance", "a.json")
   decode += ["--gamma", 2]

@@ -1,4 +1,4 @@
-"""`jaxspec generate --class NAME` on random networks of vector tokens: images, figures, and errors in one line."""
+"""`jaxspec generate --class NAME` on random networks of continuous tokens: images, figures, and errors of one line."""
 
 import json
 from pathlib import Path
@@ -81,7 +81,7 @@ def test_plain_by_name_and_number(draw, causal, run):
     (["a red apple"], "animal-mammal, animal-bird"),
     (["--class", "animal-bird", "one", "two"], "as many captions"),
     (["--class", "animal-bird", "--text", "once"], "one of --class, --features and --text"),
-    (["--class", "animal-bird", "--method", "eagle"], "tokens that are continuous"),
+    (["--class", "animal-bird", "--method", "eagle"], "draws continuous tokens"),
     (["--class", "animal-bird", "--method", "parallel", "--num-iter", 5], "num_iter from 1 to 4"),
     (["--class", "animal-bird", "--exact"], "stop with exact"),
     (["--class", "animal-bird", "--exact", "--no-align"], "no align with exact"),
@@ -106,7 +106,7 @@ def test_errors_without_such_networks(fails, causal, bundle, tmp_path):
   assert "No checkpoint folder" in fails("generate", "--class", "animal-bird", "--checkpoint", tmp_path / "none")
   line = fails("generate", "--class", "animal-bird", "--checkpoint", causal, "--method", "parallel")
   assert "a masked network (MAR)" in line
-  assert "tokens that are discrete" in fails("generate", "apple", "--checkpoint", bundle, "--method", "cspd")
+  assert "draws discrete tokens" in fails("generate", "apple", "--checkpoint", bundle, "--method", "cspd")
 
 
 def test_the_memory_of_vectors_is_checked_too(fails, causal, monkeypatch):

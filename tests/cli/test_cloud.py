@@ -29,7 +29,7 @@ def generate(run, bundle):
 
 @pytest.mark.slow
 def test_figures_messages_and_the_map(generate):
-  """Shares add up, traffic is that of the calls, and the map shows what was accepted on the edge."""
+  """Shares add up, traffic is that of the calls, and the map shows locally accepted tokens."""
   document, outcome = generate("--tau", 0.25, "--target-prefix", 0.2, "--network", "4g", "--heatmap", "map.png")
   cloud, method = document["cloud"], document["methods"]["ciar"]
   assert document["settings"]["draft"] == "edge" and method["cloud"] == cloud
@@ -78,7 +78,7 @@ def test_calibration_is_stored_and_used(run, fails, generate, bundle, tmp_path, 
   document, _ = generate("--cloud-rate", 0.5, source=copy)
   assert document["settings"]["options"]["tau"] is None and 0.3 < document["cloud"]["call_rate"] < 0.7
   again = ("calibrate", "one", "--held-out", "other", "--checkpoint", copy, "--rates", "0.4", "--gamma", 3, "--dry-run")
-  quick = run(*again, "--quantile", "--samples", 16)  # as many rows as a batch of the search: the same program
+  quick = run(*again, "--quantile", "--samples", 16)  # the rows of a batch of the search, for the same program
   assert quick.exit_code == 0 and "cloud rate 0.400" in quick.stdout, quick.output
   # Prompts of files, and more images than most trials take: 16 of 64.
   monkeypatch.setattr(importlib.import_module("jaxspec.evaluation.calibration"), "FEW", 16)
@@ -95,7 +95,7 @@ def test_calibration_is_stored_and_used(run, fails, generate, bundle, tmp_path, 
   assert stored["images"] == 64 and abs(stored["thresholds"][0]["achieved"] - 0.4) <= 0.02
   assert images[0] == 16 and images[-1] == 64 and set(images) == {16, 64}
   assert stored["held_out_prompts"] == prompts_hash([f"{32 + number} red apples" for number in range(32)])
-  # Started again it decodes nothing and says the same; with a prompt more it is another calibration.
+  # A repeated run decodes nothing, with the same output; another prompt is another calibration.
   made = len(images)
   assert run(*again[:1], *files, *settings).stdout == many.stdout and len(images) == made
   assert "one with other batch, prompts" in fails(*again[:1], "one more", *files, *settings)

@@ -1,4 +1,4 @@
-"""Scales of a decode on the edge: who decided, and how uncertain the edge was."""
+"""Maps of a CIAR decode: the origin of each token, and the uncertainty of the edge."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def test_levels_hold_equal_numbers_of_positions():
 
 
 def test_three_colours_beside_the_image():
-  """Rows of local, verified and cloud tokens are where the map says."""
+  """Rows of local, verified and cloud tokens have their colours in the map."""
   origin = np.repeat([Origin.LOCAL, Origin.DRAFT, Origin.REPLACED, Origin.BONUS], 4)[None].astype(np.int8)
   scores = np.linspace(0.1, 1, 16, dtype=np.float32)[None]
   result = DecodeResult(origin * 0, None, None, None, origin, origin * 0, report=GatedReport(scores, None, ()))

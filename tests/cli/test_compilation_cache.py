@@ -1,4 +1,4 @@
-"""Compiled programs are kept, and files of them that are damaged do not stay."""
+"""Compiled programs are cached, and damaged files are removed."""
 
 import os
 import subprocess

@@ -284,7 +284,7 @@ def test_what_no_command_foresaw(run, bundle, monkeypatch):
 
 
 def test_a_backend_that_starts_nowhere(monkeypatch, capsys):
-  """Whatever fails for it first says so."""
+  """The first failure names it."""
 
   def assertion():
     raise AssertionError

@@ -1,4 +1,4 @@
-"""`jaxspec evaluate`: how images are to be measured, the standard figures, and what a user can do wrong with them."""
+"""`jaxspec evaluate`: kinds of figures, the standard figures, and user errors."""
 
 import json
 

@@ -53,11 +53,11 @@ def folder(drawn, tmp_path):
 
 @pytest.fixture
 def painting_bundle(tmp_path, monkeypatch):
-  """A folder that passes for a bundle, and a painter that draws for it; returns both the folder and what was asked for."""
+  """A stand-in for a bundle whose images a painter draws; returns the folder and the requests."""
   asked = []
 
-  def draw_captions(side, options, chosen, captions, report):
-    asked.append((options, chosen, captions, side))
+  def draw_captions(side, options, decoding, captions, report):
+    asked.append((options, decoding, captions, side))
     generator = np.random.default_rng(0)
     pixels = scenes.paint_batch([scenes.sample_scene(generator, caption) for caption in captions])
     about = {"settings": {"method": "ar", "sampling": {}, "seed": options["seed"]}, "counters": {"target_calls": 3}}
@@ -121,12 +121,12 @@ def test_other_captions_are_not_right(run, folder, drawn):
 
 def test_captions_of_the_grammar(run, painting_bundle, without_painter, tmp_path):
   bundle, asked = painting_bundle
-  seed = 6  # its first captions ask for two objects at most
+  seed = 6  # its first captions have at most two objects
   options = ("--num", 6, "--split", "held_out", "--seed", seed, "--temperature", 0.5, "--method", "gsd")
   document, outcome = _call(run, bundle, *options, "--save-images", "kept")
-  ((_, chosen, captions, side),) = asked
+  ((_, decoding, captions, side),) = asked
   assert captions == [scenes.draw_scene(seed, number, "held_out")[0] for number in range(6)] and side == 96
-  assert chosen.method == "gsd" and chosen.options == {"temperature": 0.5}
+  assert decoding.method == "gsd" and decoding.options == {"temperature": 0.5}
   assert document["images"]["split"] == "held_out" and document["images"]["counters"] == {"target_calls": 3}
   assert set(document["scores"]) >= {"all", "held_out"} and document["scores"]["all"]["right"]["value"] == 1
   assert "too long" in outcome.stderr and f"ar, seed {seed}" in outcome.stdout

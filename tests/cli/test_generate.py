@@ -37,7 +37,7 @@ def test_compare_greedy(generate):
   fast, plain = document["methods"]["speculative"], document["methods"]["ar"]
   assert fast["tokens"] == plain["tokens"] == 32
   assert plain["target_calls"] == 32 and plain["acceptance"] is None
-  assert fast["accepted"] + fast["target_calls"] == 32  # every call of the target gives one token of its own
+  assert fast["accepted"] + fast["target_calls"] == 32  # every call of the target yields one token of its own
   assert len(fast["run_s_each"]) == len(plain["run_s_each"]) == 2
   assert document["speedup"] == pytest.approx(plain["run_s"] / fast["run_s"])
   assert sum(p["speculative"]["rounds"] for p in document["images"]) == fast["rounds"]
@@ -72,7 +72,7 @@ def test_trees_compare_greedy(generate):
   "method,words", [("sjd", "window 5"), ("gsd", "window 5, group-size 4"), ("lantern", "num-neighbours 3, factor 3")]
 )
 def test_methods_of_chains(generate, method, words):
-  """Each method runs on a batch with guidance, says what it is, and counts its calls; the rest it does not read."""
+  """Each method runs on a batch with guidance, with its name and its calls; other options are not read."""
   options = ("--window", 5, "--group-size", 4, "--num-neighbours", 3, "--factor", 3, "--cfg-scale", 2)
   document, outcome = generate("a red apple", "a cat", "--method", method, *options, "--compare", "--repeats", 1)
   assert words in outcome.stdout and ("not exact" in outcome.stdout) == (method != "sjd")

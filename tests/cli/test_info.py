@@ -1,4 +1,4 @@
-"""`jaxspec info`: what is shown, and that nothing but headers is read."""
+"""`jaxspec info`: its output, from headers only."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from tests.cli import fake_bundle, fake_classes, fake_language
 
 
 def test_checkpoint(run, bundle, tmp_path):
-  """Blocks that are alike stand in one line."""
+  """Equal blocks are one line."""
   copy = shutil.copytree(bundle, tmp_path / "two_blocks")
   meta = json.loads((copy / "target" / "config.json").read_text())["meta"]
   outcome = run("info", fake_bundle.save_random(copy / "target", fake_bundle.TARGET, 0, **meta))

@@ -59,7 +59,7 @@ def test_entry_point():
 
 
 def test_a_backend_that_cannot_start():
-  """The cause is named, and conversions and plans need no device at all."""
+  """The error names the cause, and conversions and plans need no device."""
   kind = "cuda"
   env = os.environ | {"JAX_PLATFORMS": kind}
   run = lambda *args, **more: subprocess.run(

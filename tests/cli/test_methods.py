@@ -1,5 +1,6 @@
 """`jaxspec methods`, and that every command reads methods off their declarations: a new one is there by its registration."""
 
+import dataclasses
 import importlib
 import json
 import sys
@@ -12,7 +13,7 @@ from jaxspec.cli.main import main
 from jaxspec.core import options
 from jaxspec.core.token_kinds import KINDS
 from jaxspec.methods import METHODS
-from jaxspec.run.chosen import declarations, flag
+from jaxspec.run.decode_options import declarations, flag
 from jaxspec.sampling import SAMPLING_TYPES
 
 TOY = '''
@@ -45,7 +46,8 @@ def toy(tmp_path, monkeypatch):
   (tmp_path / "toy_method.py").write_text(TOY)
   monkeypatch.syspath_prepend(tmp_path)
   monkeypatch.delitem(sys.modules, "toy_method", raising=False)
-  monkeypatch.setitem(METHODS, "toy", importlib.import_module("toy_method").Toy)
+  with METHODS.adding("toy", importlib.import_module("toy_method").Toy):
+    yield
 
 
 def test_all_methods(run):
@@ -74,10 +76,7 @@ def test_json(run):
   document = json.loads(run("methods", "--json").stdout)
   assert list(document["methods"]) == list(METHODS) and set(document["sampling"]) == set(KINDS)
   assert document["methods"]["cspd"]["exact"] == "option" and document["methods"]["gsd"]["exact"] is False
-  assert (
-    document["methods"]["ar"]["tokens"] == list(KINDS)
-    and document["methods"]["ar"]["drafts_by"] == "nothing"
-  )
+  assert document["methods"]["ar"]["tokens"] == list(KINDS) and document["methods"]["ar"]["drafts_by"] == "nothing"
   one = json.loads(run("methods", "gsd", "--json").stdout)
   assert one == document["methods"]["gsd"] and one["options"]["window"]["ge"] == 1
   assert one["options"]["recycle"]["choices"] == ["fresh", "coupled"]
@@ -123,10 +122,11 @@ def test_values_of_a_registered_method_are_checked(fails, toy):
   assert "--flavour" in fails(*nowhere, "--flavour", "bitter")
 
 
-def test_an_option_may_not_take_the_name_of_another(fails, toy, monkeypatch):
-  clash = type("Clash", (METHODS["toy"],), {"__annotations__": {"seed": int}, "seed": methods.option(1, "Clashes.")})
-  monkeypatch.setitem(METHODS, "toy", __import__("dataclasses").dataclass(frozen=True)(clash))
-  assert "--seed belongs to jaxspec generate" in fails("generate", "apple")
+def test_an_option_may_not_take_the_name_of_another(fails):
+  fields = [("seed", int, methods.option(1, "Clashes."))]
+  clash = dataclasses.make_dataclass("Clash", fields, bases=(methods.Plain,), frozen=True, kw_only=True)
+  with METHODS.adding("clash", clash):
+    assert "--seed belongs to jaxspec generate" in fails("generate", "apple")
 
 
 def test_help_is_one_screen(toy):

@@ -1,4 +1,4 @@
-"""Options that are declared elsewhere: every value out of range ends in one line, before anything is loaded."""
+"""Declared options: every value out of range is an error of one line before loading."""
 
 import math
 
@@ -9,7 +9,7 @@ from jaxspec.cli import declared
 from jaxspec.cli.main import main
 from jaxspec.core.options import Option, options_of
 from jaxspec.methods import METHODS, Gsd, Plain, Speculative
-from jaxspec.run.chosen import Chosen, fitting, flag
+from jaxspec.run.decode_options import DecodeOptions, fitting, flag
 from jaxspec.sampling import ContinuousSampling, SamplingConfig
 
 
@@ -43,7 +43,7 @@ def test_options_of_methods(name):
 
 @pytest.mark.parametrize("cls", [SamplingConfig, ContinuousSampling])
 def test_options_of_sampling(cls):
-  """A value that the other kind of tokens allows is only refused when the networks are known."""
+  """A value that is valid for the other kind of tokens is an error only after loading."""
   other = options_of(ContinuousSampling if cls is SamplingConfig else SamplingConfig)
   for option in options_of(cls).values():
     for value in bad_values(option):
@@ -58,12 +58,12 @@ def test_good_values_come_as_far_as_loading():
 
 
 def test_what_was_given_is_told_apart():
-  """Each class gets what it declares; the rest brings a warning, also a draft where nothing is drafted."""
-  chosen = Chosen("gsd", "small", {"window": 3, "gamma": 4, "temperature": 0.5, "stop": 2})
-  assert chosen.for_method(Gsd) == {"window": 3} and chosen.for_sampling(SamplingConfig) == {"temperature": 0.5}
-  assert chosen.unread(Gsd, SamplingConfig) == ["Not read by --method gsd: --draft, --gamma, --stop"]
-  assert chosen.for_method(Speculative) == {"draft": "small", "gamma": 4}
-  assert Chosen("ar", None, {}).unread(Plain, SamplingConfig) == []
+  """Each class gets its declared options; others cause a warning, also a draft for a method without drafts."""
+  decoding = DecodeOptions("gsd", "small", {"window": 3, "gamma": 4, "temperature": 0.5, "stop": 2})
+  assert decoding.for_method(Gsd) == {"window": 3} and decoding.for_sampling(SamplingConfig) == {"temperature": 0.5}
+  assert decoding.unread(Gsd, SamplingConfig) == ["Not read by --method gsd: --draft, --gamma, --stop"]
+  assert decoding.for_method(Speculative) == {"draft": "small", "gamma": 4}
+  assert DecodeOptions("ar", None, {}).unread(Plain, SamplingConfig) == []
 
 
 def test_types_are_the_loosest_of_the_declarations():

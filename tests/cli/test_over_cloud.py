@@ -134,13 +134,13 @@ def test_options_that_do_not_go_together(fails):
   assert "Cannot read nowhere" in fails(*cloud, "--token-file", "nowhere")
   assert "Cannot read nowhere" in fails(*cloud, "--ca", "nowhere")
   assert "both --cert and --key, we instead got --cert alone" in fails(*cloud, "--cert", "nowhere")
-  assert "no server answers at 127.0.0.1:1" in fails(*cloud)
+  assert "no server replies at 127.0.0.1:1" in fails(*cloud)
   assert "grpcs://HOST:PORT" in fails("generate", "--text", "on", "--cloud", "127.0.0.1:1")
   assert "grpcs:// to send prompts" in fails("generate", "--text", "on", "--cloud", "grpc://example.org:1")
 
 
 def test_a_certificate_of_the_edge(fails, networks, tmp_path):
-  """A server that asks for one, and has another network, says what it has."""
+  """A server that requires one; with another network, the error names the server's."""
   authority = trustme.CA()
   pair, own = authority.issue_cert("127.0.0.1"), authority.issue_cert("edge")
   authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -176,15 +176,15 @@ def test_rows_before_a_failure_are_written(run, over, monkeypatch):
 
 
 def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeypatch):
-  """Another edge takes the only stream of a token before the second row: that is no lack of memory here."""
+  """Another edge takes the only stream of a bearer token before the second row; the error is not about memory."""
   held, whole = [], GrpcCloud.open
 
-  def late(self, opening, *args, **kwargs):
-    if opening.stream not in held:
-      held.append(opening.stream)
+  def late(self, handshake, *args, **kwargs):
+    if handshake.stream not in held:
+      held.append(handshake.stream)
       if len(held) == 2:
-        whole(self, opening._replace(stream=bytes(16)), timeout_s=10)
-    return whole(self, opening, *args, **kwargs)
+        whole(self, handshake._replace(stream=bytes(16)), timeout_s=10)
+    return whole(self, handshake, *args, **kwargs)
 
   monkeypatch.setattr(GrpcCloud, "open", late)
   secret = ("--token-file", networks[0].parent / "of-one-stream", "--give-up", 2)
@@ -196,7 +196,7 @@ def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeyp
 
 
 def test_a_lost_stream_is_one_line(run, over, monkeypatch):
-  """The server forgets the stream before one of its calls: the edge resumes it, and says so once."""
+  """The server drops the stream before one of its calls: the edge resumes it, with one message."""
   wanted = decoded(run("generate", *TEXTS, *over, *PLAIN))
   asked, whole = [], GrpcCloud.verify
 
@@ -218,7 +218,7 @@ def test_a_lost_stream_is_one_line(run, over, monkeypatch):
 
 
 def test_a_journal_goes_on(run, over, monkeypatch):
-  """What was answered is not asked again."""
+  """Answered calls are not repeated."""
   one = ("generate", "--text", "once", *over, *PLAIN, "--journal", "run.jrn", "--give-up", 5)
   first = decoded(run(*one))
   monkeypatch.setattr(GrpcCloud, "verify", None)
@@ -242,7 +242,7 @@ def test_a_secret_of_the_process(networks, tmp_path):
 
 
 class Supervised:
-  """``jaxspec serve`` in a process that is started again whenever it ends, always at the same port."""
+  """``jaxspec serve`` in a process that restarts at the same port when it ends."""
 
   def __init__(self, *arguments):
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""A converted class-conditional network on the command line: the page on it as it is written, and what stands in its way."""
+"""A converted class-conditional network on the command line: its page verbatim, and errors."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ from tests.cli.command_lines import lines_of
 PAGE = Path(__file__).parents[2] / "docs" / "converting.md"
 C2I = LlamaGenConfig(num_layers=2, dim=16, num_heads=2, vocab_size=16, num_tokens=16, num_classes=1000, multiple_of=16)
 VQ = LlamaGenVQConfig(base_channels=32, multipliers=(1, 1), num_res_blocks=1, z_channels=8, codebook_size=16, codebook_dim=4)
-# Words that a tiny network needs after those of the page, by the first ones of a line, or that make it quick.
+# Additional arguments for a tiny network, or for a short run, by the first words of a line.
 SHORT = ("loop.num_steps=2", "num_samples=132", "batch_size=2", "optimizer.warmup_steps=1")
 BESIDES = {
   "jaxspec convert llamagen ": ("--config", "tiny.json"),
@@ -150,7 +150,7 @@ def test_a_bundle_that_does_not_fit_is_not_written(fails, own, tmp_path, options
 @pytest.mark.parametrize(
   ("words", "line"),
   [
-    (("audit", *BOTH), "Must have a method that drafts"),  # with classes that nobody asked for
+    (("audit", *BOTH), "Must have a method that drafts"),  # with default classes
     (("audit", *BOTH, "--class", 5), "a class from 0 to 4, we instead got 5"),
     (("audit", *BOTH, "7", "--method", "sjd"), "a class from 0 to 4, we instead got 7"),
     (("audit", *BOTH, "a cat"), "own/target draws classes: give --class NUMBER"),
@@ -181,7 +181,7 @@ def test_a_network_whose_heads_lie_in_its_folder_is_shown_as_a_bundle(run, own):
 
 
 def test_classes_that_nobody_asked_for(class_models):
-  """They are spread over all, and two sets have none in common where there are enough."""
+  """They are evenly spaced, and two sets are disjoint if there are enough."""
   family = load_pipeline(class_models / "target", tokenizer=class_models / "vq").family
   found = lambda *args, **kwargs: prompts.examples(family, *args, **kwargs).for_family(family)
   assert found(8) == [0, 1, 2, 3, 4] and found(2) == [0, 2]

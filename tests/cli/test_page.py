@@ -1,4 +1,4 @@
-"""docs/cli.md names every command, every option, and none that is not there."""
+"""docs/cli.md names exactly the existing commands and options."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import click
 from jaxspec.cli.main import COMMANDS
 from jaxspec.core.options import options_of
 from jaxspec.methods import METHODS
-from jaxspec.run.chosen import declarations, flag
+from jaxspec.run.decode_options import declarations, flag
 from jaxspec.sampling import SAMPLING_TYPES
 from tests.cli.command_lines import command_of
 
@@ -24,7 +24,7 @@ def params_of(command: click.Command) -> list[click.Parameter]:
 
 
 def own_options() -> dict[str, set[str]]:
-  """Flags of every command that are written in the command itself."""
+  """Flags of every command that are not declared elsewhere."""
   found = {}
   for name in COMMANDS:
     params = params_of(command_of(name))

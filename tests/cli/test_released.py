@@ -1,4 +1,4 @@
-"""From files as they are released to an image: a text network, its image tokenizer and a T5 encoder, all random."""
+"""From files in the released formats to an image: a text network, its image tokenizer and a T5 encoder, all random."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Scales of a network of scales on the command line."""
+"""Networks of scales on the command line."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_generate(run, fails, tmp_path):
 
 @pytest.mark.slow
 def test_generate_on_the_edge(run, fails, tmp_path):
-  """CoDe on the command line, and its figures: three maps of the target and three of the draft."""
+  """CoDe on the command line, and its figures: three scales of the target and three of the draft."""
   bundle = write_tiny(tmp_path / "bundle")
   options = ["--checkpoint", bundle, "--class", 1, "--class", 2, "--method", "scale-ciar"]
   outcome = run("generate", *options, "--tau", "inf", "--target-prefix", 0.5, "--json", "figures.json")

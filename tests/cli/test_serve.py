@@ -1,4 +1,4 @@
-"""``jaxspec serve``: what is wrong is one line before anything is loaded; a server in a process of its own."""
+"""``jaxspec serve``: errors are one line before loading; a server in a separate process."""
 
 import signal
 import socket
@@ -13,11 +13,12 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 
 import jaxspec
 from jaxspec.methods import Sqs
+from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.server import from_bundle
 from jaxspec.serving.server.bearer_tokens import TokenFile
 from jaxspec.serving.server.quotas import Quota
-from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.method_codecs import codec_of
 from tests.cli import fake_language
 
 
@@ -83,7 +84,7 @@ def test_products_are_those_of_edges(fails, monkeypatch, args, precision):
   monkeypatch.setattr(from_bundle, "serve", serve)
   with jax.default_matmul_precision(None):
     assert f"products in {precision}" in fails("serve", *args)
-  with jax.default_matmul_precision("bfloat16"):  # what the user tells JAX wins
+  with jax.default_matmul_precision("bfloat16"):  # JAX's own variable takes precedence
     assert f"products in {precision if args[:1] == ('--matmul-precision',) else None}" in fails("serve", *args)
 
 
@@ -123,10 +124,8 @@ def test_a_server_in_a_process(tmp_path):
   method = pipeline.method(Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4))
   parts, encoded = pipeline.decoder(method).parts, pipeline.encode(["once"])
   with pipeline.context():
-    out, _ = decode_over_cloud(
-      parts.params.draft, jax.random.key(0), encoded.condition, cloud=cloud, drafter=parts.drafter,
-      wire=wire_of(method, 259), max_len=12, end_token=pipeline.family.end_token,
-    )  # fmt: skip
+    edge = Edge(parts.params.draft, parts.drafter, codec_of(method, 259), 12, end_token=pipeline.family.end_token)
+    out, _ = decode_over_cloud(edge, jax.random.key(0), encoded.condition, cloud)
   wanted = pipeline(encoded, key=jax.random.key(0), method=method, max_len=12)
   np.testing.assert_array_equal(out.tokens, wanted.tokens)
   cloud.hang_up()

@@ -1,4 +1,4 @@
-"""``jaxspec generate --show``: where images stand in the terminal, and the command as a user sees it."""
+"""``jaxspec generate --show``: positions of images in the terminal, and the command's output."""
 
 import io
 import re
@@ -110,7 +110,7 @@ def test_where_images_are_shown(env, reason):
 
 
 def test_the_command_warns_where_it_cannot_show(run, bundle, monkeypatch):
-  """In one line; the images are written, and the figures are there."""
+  """In one line; images are written, and figures printed."""
   monkeypatch.delenv("FORCE_COLOR", raising=False)
   outcome = run("generate", "apple", "--method", "ar", "--show", "--checkpoint", bundle)
   assert outcome.exit_code == 0 and "wrote images.png" in outcome.stdout and "▀" not in outcome.stdout

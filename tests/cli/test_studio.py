@@ -1,4 +1,4 @@
-"""``jaxspec studio``: what is wrong with its address is one line before anything is loaded, and so is its end."""
+"""``jaxspec studio``: an invalid address is an error of one line before loading, and so is its end."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ def test_addresses(fails):
     assert f"Cannot listen on {where}: the port is taken" in fails("studio", "/nowhere", "--listen", where)
   assert "a port from 0 to 65535" in fails("studio", "/nowhere", "--listen", "127.0.0.1:99999")
   assert "in brackets" in fails("studio", "/nowhere", "--listen", "::1:80")
-  assert "there is no host of the name" in fails("studio", "/nowhere", "--listen", "nowhere.invalid:80")
+  assert "there is no host of this name" in fails("studio", "/nowhere", "--listen", "nowhere.invalid:80")
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_samples_end_where_they_end(continue_texts):
     (["--max-tokens", 47], "at most 48 tokens"),
     (["--json", "x.txt"], "ends in .json"),
     (["--text", ""], "text 2 is ''"),
-    (["--method", "cspd"], "tokens that are discrete"),
+    (["--method", "cspd"], "draws discrete tokens"),
     (["--mesh", "rows=2"], "a mesh such as data=2,model=4"),
     (["--mesh", "model=4096"], "4096 devices for the mesh model=4096"),
     (["--mesh", "data=1", "--wire"], "--mesh goes with decodes in one program"),

@@ -1,4 +1,4 @@
-"""Options that are given and that nobody reads: one line says which, and the work is done."""
+"""Given but unread options: one line names them, and the command continues."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What long commands say while they work: how much is done, how fast, and how long the rest takes."""
+"""Progress of long commands: finished share, rate, and remaining time."""
 
 import io
 import re
@@ -24,7 +24,7 @@ def test_pace(done, total, seconds, words):
 
 
 def lines(monkeypatch, every, **kwargs):
-  """What is said of four steps of 10 s each."""
+  """Lines of progress for four steps of 10 s each."""
   monkeypatch.setattr(working, "LINE_EVERY_S", every)
   now, out = [0.0], io.StringIO()
   with Working("Loading", console=Console(file=out, width=20, **kwargs), clock=lambda: now[0]) as report:

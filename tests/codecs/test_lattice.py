@@ -21,7 +21,6 @@ def covering_radius(size: int, ell: int) -> float:
   return a * (size - a) / (size * ell)
 
 
-
 def padded(distributions, width):
   """Distributions of different lengths as ``[N, width]`` and their sizes."""
   probs = np.zeros((len(distributions), width))
@@ -53,7 +52,7 @@ def test_rounding_without_renormalising_misses_the_denominator():
   kept, ell = np.array([0.5]), 100
   counts = np.floor(ell * kept + 0.5).astype(int)
   deficit = ell - counts.sum()
-  counts[np.argsort(counts - ell * kept)[:deficit]] += 1  # each position moves once
+  counts[np.argsort(counts - ell * kept)[:deficit]] += 1  # each position is rounded once
   assert deficit == 50 and counts.sum() == 51
   support = top_support(jnp.array([[0.5, 0.3, 0.2]]), jnp.array([1]), max_support=1)
   assert topk_lattice(3, 1, ell=ell).distribution(support).counts.tolist() == [[100]]

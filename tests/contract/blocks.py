@@ -1,4 +1,4 @@
-"""A toy verifier that commits several tokens of its own in one round: all of them follow the target."""
+"""Toy verifiers that commit several target tokens in one round, or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 import jaxspec
 from jaxspec.core import rng
-from jaxspec.core.constructors import verifier_of
+from jaxspec.core.constructors import verifier_of, with_verify
 from jaxspec.core.types import ModelFns, Verifier
 from jaxspec.sampling.logit_processing import sample
 from jaxspec.verifiers.target import TargetState
@@ -25,9 +25,9 @@ class BlockState(NamedTuple):
 
 @functools.cache
 def block_target(model: ModelFns, *, size: int) -> Verifier:
-  """The lossless verifier; after a rejection, and without drafts, it goes on for up to ``size`` tokens by itself.
+  """The lossless verifier; after a rejection, and without drafts, it draws up to ``size`` tokens.
 
-  How many varies with the length. After full acceptance it adds one token: drafters whose cache lacks the last draft could
+  The number depends on the length. After full acceptance it adds one token: drafters whose cache lacks the last draft could
   not read more.
   """
   base = jaxspec.TargetVerifier(model, jaxspec.lossless, warp=jaxspec.Warp())
@@ -39,7 +39,7 @@ def block_target(model: ModelFns, *, size: int) -> Verifier:
   def verify(params, keys, state, cursor, draft):
     verdict, inner = base.verify(params, keys, state.target, cursor, draft)
     length = cursor.length + verdict.num_accepted
-    tokens, cache = [verdict.next_token], inner.cache
+    tokens, cache = [verdict.next_tokens[:, 0]], inner.cache
     for index in range(size - 1):
       positions = (inner.prefix_len + length + index)[:, None]
       output, cache = model.apply(params.model, tokens[-1][:, None], cache, positions=positions)
@@ -48,7 +48,32 @@ def block_target(model: ModelFns, *, size: int) -> Verifier:
     window = draft.tokens.shape[1]
     number = jnp.where((verdict.num_accepted < draft.num_drafted) | (window == 0), number, 1)
     number = jnp.minimum(number, state.max_len - length)  # a block ends where its row does
-    verdict = verdict._replace(next_token=jnp.stack(tokens, axis=1), num_next=number)
+    verdict = verdict._replace(next_tokens=jnp.stack(tokens, axis=1), num_next=number)
     return verdict, BlockState(inner._replace(cache=cache), state.max_len)
 
   return verifier_of(init, verify)
+
+
+@functools.cache
+def pausing(inner: Verifier) -> Verifier:
+  """The verifier; of drafts in odd rounds it accepts none, and it adds nothing."""
+
+  def verify(params, keys, state, cursor, draft):
+    verdict, state = inner.verify(params, keys, state, cursor, draft)
+    pauses = (cursor.round % 2 == 1) & (draft.tokens.shape[1] > 0)
+    nothing = lambda count: jnp.where(pauses, 0, count)
+    return verdict._replace(num_accepted=nothing(verdict.num_accepted), num_next=nothing(verdict.num_next)), state
+
+  return with_verify(inner, verify)
+
+
+@functools.cache
+def without_bonus(inner: Verifier) -> Verifier:
+  """The verifier; after full acceptance it adds nothing, so that a round commits its drafts only."""
+
+  def verify(params, keys, state, cursor, draft):
+    verdict, state = inner.verify(params, keys, state, cursor, draft)
+    is_full = (verdict.num_accepted == draft.num_drafted) & (draft.num_drafted > draft.num_local)
+    return verdict._replace(num_next=jnp.where(is_full, 0, verdict.num_next)), state
+
+  return with_verify(inner, verify)

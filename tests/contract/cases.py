@@ -1,4 +1,4 @@
-"""One small decoder for every method, on networks that remember (`tests.contract.networks`)."""
+"""One small decoder for every method, on networks that depend on all previous tokens (`tests.contract.networks`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ V, N, ROWS = 3, 6, 600
 SHAPE = (networks.rows_of_table(V, N), V)
 LOGITS = np.random.default_rng(0).normal(size=SHAPE)
 NOISE = 0.7 * np.random.default_rng(1).normal(size=SHAPE)
-NOISE[-1] = (30, 0, 0)  # what a head says that was misled
+NOISE[-1] = (30, 0, 0)  # a head with wrong proposals
 CODES = np.asarray([[0.0, 0.1], [0.2, 0.0], [1.0, 0.9]], np.float32)
 STOPPED = ContinuousSampling("ddim5", 1)
 STEPS = DenoisingSampling(denoising_toy.STEPS)
@@ -36,16 +36,16 @@ WARPED = SamplingConfig(cfg_scale=2.0, temperature=0.4, top_k=2)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-  """A method with its options, and what is known about it.
+  """A method with its options and known properties.
 
   Attributes:
-    num_alone: rows that are decoded alone in the default suite, by programs of their own. Methods that share their drafter
-      and verifier but for the rule need it once.
-    prefix: tokens that the target draws alone, where that is no option of the method.
-    widths: of the passes of CIAR's target, where they are not the method's: few programs, and more unread tokens than a pass
-      holds.
+    num_alone: rows decoded alone in the default suite, by separate programs. Methods that differ only in their rule need it
+      once.
+    prefix: tokens that the target draws alone, if that is not an option of the method.
+    widths: widths of the passes of CIAR's target, if they differ from the method's: few programs, and more pending tokens
+      than a pass holds.
     history_free: see `jaxspec.testing.check_contract`.
-    acceptance: share of the drafts that is accepted, of ids; an exact method with bad drafts is only slow.
+    acceptance: share of accepted drafts, for discrete tokens; an exact method with bad drafts is only slow.
   """
 
   method: methods.Method
@@ -99,7 +99,8 @@ class Case:
     return OrderedLabels(labels, orders.random_order(rng.row_keys(jax.random.key(9), rows), 4))
 
   def joint(self) -> np.ndarray:
-    """The exact distribution of a class and its tokens, ``[classes] + [V] * N``, of ids that follow the target."""
+    """The exact distribution of a class and its tokens, ``[classes] + [V] * N``, of discrete tokens that follow the
+    target."""
     logits, sampling = LOGITS, self.sampling
     if sampling.is_guided:
       null = np.split(logits[:-1], networks.CLASSES + 1)[-1]
@@ -136,7 +137,7 @@ CASES = {
   "scale-ciar": Case(MAP_CIAR, SCALES),
   "step-ciar": Case(methods.StepCiar(max_run=3, tau=0.6, score="random"), STEPS, num_alone=2),
 }
-# What the default suite leaves to the enumerations, and to others that share its code.
+# Cases that the default suite covers by enumeration, or by other cases with the same code.
 MORE = {
   "sqs, topk": Case(methods.Sqs(max_drafts=2, sparsifier="topk", support=2, ell=8)),
   "sjd, fresh": Case(methods.Sjd(window=2, recycle="fresh", initial="above"), history_free=False),

@@ -1,4 +1,4 @@
-"""Networks of vector tokens that remember; those of ids are the library's (`jaxspec.testing.toys`)."""
+"""Networks of continuous tokens that depend on all previous ones; discrete ones are in `jaxspec.testing.toys`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["CLASSES", "head", "history_fns", "host", "joint", "rows_of_table", "
 
 @functools.cache
 def vectors(seed: int, size: int = 2, length: int = 6) -> Network:
-  """A network of vector tokens whose features weigh all tokens by their position, with a diffusion head in one line."""
+  """A network of continuous tokens whose features weigh all tokens by their position, with a diffusion head in one line."""
   generator = np.random.default_rng(0)
   draw = lambda *shape: jnp.asarray(generator.normal(size=shape), jnp.float32)
   params = dict(classes=draw(CLASSES + 1, size), positions=draw(length + 3, size))

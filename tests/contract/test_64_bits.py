@@ -1,4 +1,4 @@
-"""With ``jax_enable_x64``, all numbers of a decode have 32 bits, and the tokens are those without it."""
+"""With ``jax_enable_x64``, all numbers of a decode have 32 bits, and tokens do not change."""
 
 import dataclasses
 

@@ -13,13 +13,13 @@ from jaxspec.core.no_draft import NO_DRAFTER
 from jaxspec.core.state import Origin
 from jaxspec.methods import METHODS, Parts
 from tests.contract import networks
-from tests.contract.blocks import block_target
+from tests.contract.blocks import block_target, pausing, without_bonus
 from tests.contract.cases import CASES, LOGITS, MORE, NOISE, ROWS, Case, N, V
 from tests.helpers import side
 
 
 def _check(case: Case, **kwargs):
-  """The contract; of an exact method also tokens 1 to 3 of every class, which two rounds commit."""
+  """The contract; for an exact method also tokens 1 to 3 of every class, committed by two rounds."""
   rows = ROWS if case.draws_ids else 12 if case.method.tokens in (methods.SCALES, methods.DENOISING_STEPS) else 3
   condition, length = case.condition(rows), case.decoder.context.space.num_tokens
   out = testing.check_contract(
@@ -30,15 +30,15 @@ def _check(case: Case, **kwargs):
     testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
   if case.method.longest_path():
     accepted, drafted = out.counters.accepted.sum(), out.counters.drafted.sum()
-    assert 0 < accepted < drafted  # there was something to accept and to reject
+    assert 0 < accepted < drafted  # some drafts are accepted and some rejected
   return out
 
 
 def test_every_method_has_a_case():
   assert {case.method.name for case in CASES.values()} == set(METHODS)
-  # Every drafter reads a prefix somewhere.
+  # Every drafter reads a prefix in some case.
   prefixed = {case.method.name for case in CASES.values() if case.target_prefix >= 2}
-  assert prefixed == {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
+  assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,7 +56,8 @@ def test_contract(name):
 
 
 def _thresholds(method, out) -> np.ndarray:
-  """The last thresholds of C-SQS, from the committed tokens alone: each counts once, by the draft's distribution there."""
+  """The last thresholds of C-SQS, from the committed tokens alone: each counts once, by the draft's distribution at its
+  position."""
   base = V + 1
   names = (np.arange(ROWS) % networks.CLASSES) * base ** (N - 1)
   beta = np.full(ROWS, method.beta1)
@@ -80,7 +81,7 @@ def _blocks(drafts: bool) -> Parts:
 
 @pytest.mark.parametrize("drafts", [False, True])
 def test_a_verifier_may_commit_blocks(drafts):
-  """Several tokens of the target in one round, end tokens in the middle of a block among them."""
+  """Several tokens of the target in one round, including end tokens in the middle of a block."""
   condition = Case(CASES["ar"].method).condition(ROWS)
   out = testing.check_contract(
     lambda: _blocks(drafts), condition, max_len=N, key=testing.fast_keys(3, ROWS), num_alone=1, drivers=False
@@ -93,10 +94,49 @@ def test_a_verifier_may_commit_blocks(drafts):
   assert out.counters.rounds.min() < N - 1
 
 
+NO_BONUS = ["speculative", "eagle-chain"]
+NO_BONUS += [pytest.param(name, marks=pytest.mark.slow) for name in ("sqs", "sjd", "eagle", "ciar")]
+
+
+@pytest.mark.parametrize("name", NO_BONUS)
+def test_a_verifier_may_add_nothing(name):
+  """Fully accepted drafts are committed alone; every drafter reads on from there, and the tokens follow the target."""
+  case = CASES[name]
+  parts = lambda: (found := case.parts())._replace(verifier=without_bonus(found.verifier))
+  condition = case.condition(ROWS)
+  out = testing.check_contract(
+    parts, condition, max_len=N, key=testing.fast_keys(4, ROWS), num_alone=2, history_free=case.history_free, drivers=False
+  )
+  if case.method.is_exact:
+    samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
+    testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
+  # Bonus tokens are left only where nothing was drafted: in the prefix, and at the last position of a row.
+  bonus = (out.origin == Origin.BONUS)[:, case.target_prefix : -1]
+  assert bonus.any() == (name == "eagle")  # a path may end at a leaf of a shallow branch
+  assert (out.origin == Origin.DRAFT).any()
+
+
+@pytest.mark.parametrize("name", ["speculative", "eagle-chain"])
+def test_a_round_may_commit_nothing(name):
+  """The next one begins where it began, with other random numbers."""
+  case = CASES[name]
+  parts, condition = case.parts(), case.condition(ROWS)
+  drafter, verifier = parts.pair()
+  out = jaxspec.speculate(
+    parts.params, testing.fast_keys(5, ROWS), condition,
+    drafter=drafter, verifier=pausing(verifier), max_len=N, target_prefix=parts.target_prefix,
+  )  # fmt: skip
+  assert (np.asarray(out.lengths) == N).all()
+  drafted = np.asarray(out.commit_round)[:, max(parts.target_prefix, 1) :]
+  assert (drafted % 2 == 1).all() and (out.counters.rounds > drafted.shape[1] // 2).all()
+  samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
+  testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*(name for name, case in CASES.items() if not case.target_prefix), *MORE])
 def test_whole_contract(name):
-  """All clauses after a prefix for the cases that have none, and for more settings; with JAX's own keys."""
+  """All clauses after a prefix for the cases without one, and for more settings; with JAX's own keys."""
   case = (CASES | MORE)[name]
-  case = dataclasses.replace(case, prefix=min(2, case.decoder.context.space.num_tokens - 2))  # something is left to draft
+  case = dataclasses.replace(case, prefix=min(2, case.decoder.context.space.num_tokens - 2))  # some tokens remain to draft
   _check(case, num_alone=3, key=jax.random.key(5))

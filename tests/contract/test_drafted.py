@@ -1,4 +1,4 @@
-"""The clauses ``draft`` and ``proposal`` of the contract: a draft that is impossible is named before it is judged."""
+"""The clauses ``draft`` and ``proposal`` of the contract: an impossible draft is an error before it is judged."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxspec import SpecParams, testing
-from jaxspec.core.constructors import drafter_of
+from jaxspec.core.constructors import stateless
 from jaxspec.core.types import Cursor, Draft, Drafter
 from tests.contract.cases import CASES, V
 
@@ -15,13 +15,13 @@ ROWS, WINDOW = 4, 2
 
 
 def _drafter(propose: Callable[[Cursor], Draft]) -> Drafter:
-  """Proposes the leading rows of a draft, as many as there are."""
+  """Proposes the leading rows of a draft."""
 
-  def draft(params, keys, state, cursor):
+  def draft(params, keys, cursor):
     rows = cursor.length.shape[0]
-    return jax.tree.map(lambda leaf: leaf[:rows] if jnp.ndim(leaf) else leaf, propose(cursor)), state, ()
+    return jax.tree.map(lambda leaf: leaf[:rows] if jnp.ndim(leaf) else leaf, propose(cursor))
 
-  return drafter_of(draft, window=WINDOW)
+  return stateless(draft, window=WINDOW)
 
 
 def _check(drafter: Drafter) -> None:
@@ -40,7 +40,7 @@ def _each(value) -> jnp.ndarray:
 
 
 LOGITS = jnp.zeros((ROWS, WINDOW, V))
-GOOD = Draft(_ints(1, 2), LOGITS, _each(WINDOW))
+GOOD = Draft.chain(_ints(1, 2), LOGITS, WINDOW, 0)
 BROKEN = {
   "longer than the window": (dict(tokens=_ints(1, 2, 0)), r"draft: Must have tokens of shape \(4, 2\).* got \(4, 3\)"),
   "one row": (dict(tokens=GOOD.tokens[0]), r"draft: Must have tokens of shape \(4, 2\): rows, then the window"),

@@ -1,9 +1,9 @@
-"""The exact distribution of whole decodes, by enumeration: every family of exact methods, through the compiled loop.
+"""The exact distribution of complete decodes, by enumeration: every family of exact methods, through the compiled loop.
 
 Four binary tokens whose probabilities are halves or certain, each depending on all tokens before it
-(`tests.contract.networks`). All thresholds are then halves too, and a tape with two cells for every draw that matters has
-all outcomes as its rows: a first token, a round of two drafts, one of one, and one without. Any error of a probability by a
-half, in any context, shows.
+(`tests.contract.networks`). All thresholds are then halves too, and a tape with two cells for every relevant draw has all
+outcomes as its rows: a first token, a round of two drafts, one of one, and one without. Any error of a probability by a
+half, in any context, is detected.
 """
 
 import functools
@@ -51,7 +51,7 @@ HOST, HEAD = networks.history_fns(V, N), networks.history_fns(V, N, head=True)
 SIZE = networks.rows_of_table(V, N)
 
 
-TABLES = (2, 3, 5, 8)  # seeds; each of them shows a fault that another misses
+TABLES = (2, 3, 5, 8)  # seeds; each detects an error that another misses
 
 
 def _halves(seed):
@@ -60,7 +60,7 @@ def _halves(seed):
 
 
 def _any(seed):
-  """Of drafts whose distribution is quantized, or which are certain."""
+  """For drafts with a quantized or certain distribution."""
   return np.random.default_rng(seed).dirichlet(np.full(V, 0.7), SIZE)
 
 
@@ -70,7 +70,7 @@ def _side(probs):
 
 
 def _head_side(probs):
-  """A head whose host's logits count for nothing."""
+  """A head that ignores the logits of its target."""
   with np.errstate(divide="ignore"):
     return side({"output": jnp.zeros((SIZE, V)), "own": jnp.asarray(np.log(probs), jnp.float32)})
 
@@ -80,7 +80,7 @@ def _judge(rule=jaxspec.lossless, feedback_fn=None):
   return jaxspec.TargetVerifier(HOST, rule, warp=WARP, **kwargs)
 
 
-# Of each family: its drafter and verifier, and the draft side's parameters of a seed.
+# For each family: its drafter and verifier, and the draft side's parameters of a seed.
 
 
 def _chain():
@@ -117,8 +117,7 @@ TOP, THRESHOLD = TopKParams(jnp.int32(2)), ConformalParams(jnp.float32(0.3), jnp
 SAMPLED = [(0, 1), (0,)]
 # A copied token is certain, so that a coupling with it is a matter of chance.
 COPIES = WindowInit("left", "repeat")
-# The parts; the offsets that the draft side draws at, and the number of tests, in rounds 0 and 1; the share of the drafts
-# that is accepted.
+# The parts; the offsets of the draft side's draws, and the number of tests, in rounds 0 and 1; the share of accepted drafts.
 FAMILIES = {
   "chain": (_chain, SAMPLED, (2, 1), 11 / 19),
   "jacobi, fresh": (functools.partial(_jacobi, "fresh"), SAMPLED, (2, 1), 24 / 37),
@@ -156,7 +155,7 @@ def test_every_outcome_of_a_decode(family):
       return out.tokens
 
     np.testing.assert_allclose(enumerate_outcomes(decode, tape, V), networks.joint(probs, V, N), atol=1e-6)
-  # An exact number, too: a decode with bad drafts would only be slow.
+  # Also exact: bad drafts would only make a decode slow.
   share = sum(counted.accepted.sum() for counted in counters) / sum(counted.drafted.sum() for counted in counters)
   assert share == pytest.approx(FAMILIES[family][3], abs=1e-6)
   # Two nodes are all binary tokens: trees always commit two tokens a round.
@@ -164,7 +163,7 @@ def test_every_outcome_of_a_decode(family):
 
 
 def test_an_outcome_that_is_left_out_shows():
-  """The sense of the test above: a draw that matters, and has one outcome only, is an error."""
+  """The power of the test above: omitting an outcome of a relevant draw is an error."""
   drafter, verifier, draft_params = _chain()
   values = dict(all_outcomes("chain").values)
   rows = len(values[first_draw()])
@@ -175,7 +174,7 @@ def test_an_outcome_that_is_left_out_shows():
   assert np.abs(error).max() > 1e-4
 
 
-# Lossy rules: what is emitted at one position, by enumeration of the compiled rule, is what their closed forms say.
+# Lossy rules: the distribution at one position, by enumeration of the compiled rule, equals the closed form.
 
 QUARTERS = np.array([counts for counts in np.ndindex(5, 5, 5) if sum(counts) == 4]) / 4
 DISTANCE = np.abs(np.subtract.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0])).astype(np.float32)
@@ -203,9 +202,10 @@ def test_every_outcome_of_a_lossy_rule(name):
   tables = () if array is None else jnp.asarray(array)
   if array is not None and array.dtype == np.float32:
     tables = DistanceTable(tables, "codebook", 1)
-  draft = jaxspec.Draft(jnp.asarray(tokens)[:, None], q, jnp.ones(tokens.shape, jnp.int32))
+  draft = jaxspec.Draft.chain(jnp.asarray(tokens)[:, None], q, 1, 0)
   verdict = jax.jit(rule)(tables, tape.keys(), draft, jnp.concatenate([p, p], axis=1))
-  emitted = np.where(np.asarray(verdict.num_accepted) > 0, tokens, np.asarray(verdict.next_token)).reshape(len(pairs), rows)
+  emitted = np.where(np.asarray(verdict.num_accepted) > 0, tokens, np.asarray(verdict.next_tokens[:, 0]))
+  emitted = emitted.reshape(len(pairs), rows)
   found = (emitted[..., None] == np.arange(3)).mean(axis=1)
   audit = exact_distribution(rule, tables, *(jnp.asarray(np.stack(side), jnp.float32) for side in zip(*pairs)))
   lossy = 0

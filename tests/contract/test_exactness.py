@@ -1,4 +1,4 @@
-"""`check_exact`: exact methods pass, lossy ones and wrong drafters are named with their distance."""
+"""`check_exact`: exact methods pass; errors for lossy ones and wrong drafters name their distance."""
 
 import functools
 
@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxspec import methods, testing
-from jaxspec.core.constructors import drafter_of
+from jaxspec.core.constructors import stateless
 from jaxspec.core.types import Draft, Drafter
 from jaxspec.rules.lossless import commit_leading
 
@@ -15,14 +15,14 @@ DISTANCE = r"^exact: Must have the target's distribution of .*, we instead got a
 
 @functools.cache
 def _copies(is_certain: bool) -> Drafter:
-  """Drafts copies of the last token and says so, or says that all tokens were equally likely."""
+  """Drafts copies of the last token, with a correct proposal or a uniform one."""
 
-  def draft(params, keys, state, cursor):
+  def draft(params, keys, cursor):
     tokens = jnp.repeat(cursor.last[:, None], 2, axis=1)
     away = jnp.where(tokens[..., None] == jnp.arange(3)[None, None], 0.0, -jnp.inf if is_certain else 0.0)
-    return Draft(tokens, away, jnp.full_like(cursor.length, 2)), state, ()
+    return Draft.chain(tokens, away, 2, 0)
 
-  return drafter_of(draft, window=2)
+  return stateless(draft, window=2)
 
 
 def _always(tables, keys, draft, target):

@@ -1,4 +1,4 @@
-"""The tools themselves: tapes draw what they hold, tests reject what is wrong, and the contract names what is broken."""
+"""The tools themselves: tapes give their values, tests reject wrong distributions, and the contract names errors."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ from tests.serving.edge.pairs import CLASSES, case_named
 
 
 def test_tapes_draw_what_they_hold():
-  """Through the functions of `jaxspec.core.rng`, by stream, round and offset; all else is pseudo-random."""
+  """Through the functions of `jaxspec.core.rng`, by stream, round and offset; other draws are pseudo-random."""
   tape = Tape.all_outcomes(
     {(rng.Stream.VERIFY, 0, 1): 4, (rng.Stream.VERIFY, 0, FINAL): 3, (rng.Stream.DRAFT, 1, 0): 2},
     {(rng.Stream.DRAFT, 1, 2): 5},
@@ -78,7 +78,7 @@ def test_chi_square_knows_right_from_wrong():
   merge = lambda x: np.append(x[large], x[~large].sum())
   if expected[~large].sum() >= 5:
     assert p_value == pytest.approx(stats.chisquare(merge(observed), merge(expected)).pvalue, rel=1e-6)
-  # Right margins do not save a wrong joint distribution.
+  # A wrong joint distribution with correct margins is rejected.
   wrong = probs.sum(1, keepdims=True) * probs.sum(0, keepdims=True)
   with pytest.raises(AssertionError, match="^same distribution: Must have a p-value above 0.01"):
     assert_same_distribution(samples, wrong)
@@ -102,7 +102,7 @@ def _check(parts, **kwargs):
 
 
 def test_the_contract_names_rows_that_see_each_other():
-  """Tokens that are drawn with the neighbour's keys are exact, but no row is then itself in any batch."""
+  """Tokens drawn with the neighbour's keys are exact, but rows depend on their batch."""
   parts = CASES["ar"].parts()
   verify = lambda params, keys, *rest: parts.verifier.verify(params, jnp.roll(keys, 1), *rest)
   with pytest.raises(AssertionError, match="^rows: Must have .* for all rows as in another order, we instead got"):
@@ -138,17 +138,18 @@ def test_tapes_are_checked():
   "name", ["markov:sqs-lazy", "markov:ciar-exact", pytest.param("transformer:ciar-features", marks=pytest.mark.slow)]
 )
 def test_the_contract_of_parts_whose_rounds_cross_as_frames(name):
-  """Rows that end, requested distributions, and tokens that the target side has not read."""
+  """Rows that end, requested distributions, and pending tokens."""
   case = case_named(name)
   parts = Parts(case.params, case.drafter, case.verifier, target_prefix=1)
-  kwargs = dict(max_len=10, num_alone=2, history_free=False, drivers=False, wire=case.wire)
+  kwargs = dict(max_len=10, num_alone=2, history_free=False, drivers=False, codec=case.codec)
   out = check_contract(parts, ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES), **kwargs)
   assert out.counters.accepted.any()
 
-  class Forgetful(type(case.wire)):
+  class Forgetful(type(case.codec)):
     def encode_reply(self, round_, num_accepted, next_token):
       return super().encode_reply(round_, max(num_accepted - 1, 0), next_token)
 
-  fields = {field.name: getattr(case.wire, field.name) for field in dataclasses.fields(case.wire)}
-  with pytest.raises((AssertionError, MessageError), match="wire|range|order"):
-    check_contract(parts, ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES), **(kwargs | dict(wire=Forgetful(**fields))))
+  fields = {field.name: getattr(case.codec, field.name) for field in dataclasses.fields(case.codec)}
+  with pytest.raises((AssertionError, MessageError), match="codec|range|order"):
+    condition = ClassLabels(jnp.arange(4, dtype=jnp.int32) % CLASSES)
+    check_contract(parts, condition, **(kwargs | dict(codec=Forgetful(**fields))))

@@ -1,4 +1,4 @@
-"""Passes of several widths: a drafter that often finds little or nothing is judged by the narrowest pass that holds it."""
+"""Passes of several widths: short drafts are judged by the narrowest pass that holds them."""
 
 import functools
 
@@ -22,7 +22,7 @@ WINDOW = 3
 
 @functools.cache
 def _sparse(most: int) -> jaxspec.Drafter:
-  """A drafter that proposes 0 to ``most`` of its drafts, as a prompt look-up does."""
+  """A drafter that proposes 0 to ``most`` of its drafts, like prompt look-up."""
   inner = jaxspec.SmallModelDrafter(networks.history_fns(V, N), window=WINDOW, warp=jaxspec.Warp())
 
   def draft(params, keys, state, cursor):
@@ -62,7 +62,7 @@ def test_widths_change_no_token(most):
 
 
 def _inputs_of_passes(widths: tuple[int, ...]) -> set[int]:
-  """Inputs of every pass that stands in a compiled round."""
+  """Inputs of every pass in a compiled round."""
   made, seen = _parts(widths), set()
   target = networks.history_fns(V, N)
 

@@ -1,4 +1,4 @@
-"""Runs converters as commands, and writes what they read."""
+"""Runs converters as commands, and writes their inputs."""
 
 import json
 
@@ -11,7 +11,7 @@ def run(command, *args):
 
 
 def works(command, *args):
-  """Runs a command that must succeed; returns what it prints."""
+  """Runs a command that must succeed; returns its output."""
   result = run(command, *args)
   assert result.exit_code == 0, (result.output, result.exception)
   return result.stdout
@@ -28,7 +28,7 @@ def fails(command, *args):
 
 
 def write_fields(folder, fields):
-  """A file for ``--config``: JSON of the fields, or a text as it stands."""
+  """A file for ``--config``: JSON of the fields, or a given text."""
   path = folder / "fields.json"
   path.write_text(fields if isinstance(fields, str) else json.dumps(fields))
   return path

@@ -1,4 +1,4 @@
-"""Shapes of a config are traced once in a file, however often they are asked for."""
+"""Shapes of a config are traced once per file of tests."""
 
 import functools
 

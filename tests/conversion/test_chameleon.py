@@ -1,4 +1,4 @@
-"""Conversion of Chameleon networks: every layout of files gives the same network; what is wrong is one line."""
+"""Conversion of Chameleon networks: every layout of files gives the same network; errors are one line."""
 
 import functools
 import json
@@ -62,7 +62,7 @@ def test_every_layout_gives_the_same_network(tmp_path):
     found = [np.asarray(apply(networks[case].params)[0].logits) for case in cases]
     for case, logits in zip(cases, found):
       np.testing.assert_allclose(logits, found[0], atol=2e-6, err_msg=case)
-    # The stored logits belong to q/k norms that were not rounded to float16 as those in the files.
+    # The stored logits have q/k norms that are not rounded to float16, unlike those in the files.
     np.testing.assert_allclose(found[0], stored[f"logits_{kind}"], atol={"mp1": 1e-3, "mp2": 1.2e-2}[kind])
 
 
@@ -137,7 +137,7 @@ def test_folders_that_do_not_tell_are_errors(tmp_path, hub):
 
 
 def test_a_download_becomes_one_folder(tmp_path):
-  """The network, its vocabulary and its image tokenizer; ids come from the names of tokens."""
+  """The network, its vocabulary and its image tokenizer; ids follow from the names of tokens."""
   download = tiny_chameleon.save_anole(tmp_path / "anole")
   assert run(chameleon.main, download / "models" / "7b", tmp_path / "out", "--image-size", "64").exit_code == 0
   loaded = checkpoints.load(tmp_path / "out")
@@ -152,14 +152,14 @@ def test_a_download_becomes_one_folder(tmp_path):
 
 @pytest.mark.slow
 def test_the_released_shapes():
-  """Names and shapes of the 7B network in both forms, as its config tells them; nothing of it is computed."""
+  """Names and shapes of the 7B network in both forms, from its config, without values."""
   fields = chameleon_files.read_params(
     {"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 65536, "multiple_of": 256, "ffn_dim_multiplier": 1.0}
   )
   assert fields["ffn_hidden"] == 11008
   template = engine.template_of(ChameleonConfig(**fields))
   count = sum(int(np.prod(shape)) for shape in template.values())
-  assert count == 7_013_158_912 + 32 * 4 * 31 * 128  # a norm of every head
+  assert count == 7_013_158_912 + 32 * 4 * 31 * 128  # a norm for every head
   meta, hub = (engine.source_shapes(family, template) for family in (chameleon.META, chameleon.HUB))
   assert meta["layers.31.feed_forward.w2.weight"] == hub["model.layers.31.mlp.down_proj.weight"] == (4096, 11008)
   assert hub["model.layers.0.self_attn.q_norm.weight"] == (32, 128) and meta["tok_embeddings.weight"] == (65536, 4096)
@@ -173,7 +173,7 @@ def test_the_released_shapes():
 
 
 def test_nothing_is_lost_at_the_destination(tmp_path, hub):
-  """A folder of anything but a checkpoint, the source itself, and a checkpoint around the source."""
+  """A folder that is not a checkpoint, the source itself, and a checkpoint that contains the source."""
   before = sorted(path.name for path in hub.iterdir())
   assert "is neither" in fails(chameleon.main, hub, hub, "--layout", "anole")
   page = tmp_path / "page"
@@ -190,7 +190,7 @@ def test_nothing_is_lost_at_the_destination(tmp_path, hub):
 
 
 def test_files_that_hold_something_else(tmp_path):
-  """Values that are no tensors, names that are no text, shards of two half-precision dtypes."""
+  """Values that are not tensors, names that are not text, shards of two half-precision dtypes."""
   folder = _folder(tmp_path / "meta", "meta_mp2")
   good = torch_files.read(folder / "consolidated.01.pth")
   arrays = {name: tensor.read() for name, tensor in good.items()}

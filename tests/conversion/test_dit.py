@@ -46,7 +46,7 @@ def test_round_trip(tmp_path, stem):
 
 
 def test_tells_how_far_it_is(tmp_path, monkeypatch):
-  """On stderr; what the command wrote is on stdout."""
+  """Progress on stderr; the written files on stdout."""
   monkeypatch.setattr(working, "LINE_EVERY_S", 0.0)
   source = GOLDEN / "dit.safetensors"
   result = run(dit.main, source, tmp_path / "ours", "--config", write_fields(tmp_path, HEADS))
@@ -87,7 +87,7 @@ def test_older_names_of_the_attention(tmp_path):
 
 
 class _Shape:
-  """A tensor of a file that is not there: it can be matched, and nothing of it is read."""
+  """A tensor without values, for matching only."""
 
   def __init__(self, shape):
     self.shape = tuple(shape)
@@ -102,7 +102,7 @@ class _Shape:
   pytest.param("sd-vae-ft", dit_vae.FAMILY, KLVAEConfig.named("SD-VAE"), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_official_shapes(name, family, config):
-  """Nothing but the file tells the config, and names and shapes agree in both directions."""
+  """The config follows from the file alone, and names and shapes agree in both directions."""
   shapes = {key: tuple(shape) for key, shape in json.loads((GOLDEN / "shapes.json").read_text())[name].items()}
   found, leaves = engine.match({key: _Shape(shape) for key, shape in shapes.items()}, family)
   assert found == config
@@ -185,7 +185,7 @@ def test_the_wrong_converter(tmp_path):
   assert "tensors of a dit network" in fails(dit.main, GOLDEN / "vae.safetensors", out)
   assert "tensors of a kl_vae network" in fails(dit_vae.main, GOLDEN / "dit.safetensors", out)
   _works(dit_vae.main, GOLDEN / "vae.safetensors", tmp_path / "vae", "--config", write_fields(tmp_path, GROUPS))
-  # The names of the first release are those of another converter, which reads and writes the same checkpoint folders.
+  # Names of the first release, as in another converter for the same checkpoint folders.
   _works(mar_vae.main, "--export", tmp_path / "vae", tmp_path / "first.safetensors")
   assert "use mar-vae" in fails(dit_vae.main, tmp_path / "first.safetensors", out)
   _works(mar_vae.main, tmp_path / "first.safetensors", tmp_path / "again", "--config", write_fields(tmp_path, GROUPS))

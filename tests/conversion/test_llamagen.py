@@ -129,7 +129,7 @@ def test_wrappers_in_wrappers_are_opened():
   assert engine.unwrap(trainer, wrappers=("var_wo_ddp",)) == state_dict
   circle = {}
   circle["model"] = circle
-  assert engine.unwrap(circle) == circle  # no tensors of any network, which is said where they are matched
+  assert engine.unwrap(circle) == circle  # no tensors of a network, an error of matching
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ PUBLISHED = [
 
 
 def _template(config):
-  """Shapes of a deep network, of which one block is traced: blocks are equal."""
+  """Shapes of a deep network, with one traced block, since blocks are equal."""
   shapes = engine.template_of(dataclasses.replace(config, num_layers=1))
   block = {path: shape for path, shape in shapes.items() if path.startswith("layers_0.")}
   names = ((path, path.replace("layers_0.", f"layers_{layer}.")) for layer in range(config.num_layers) for path in block)

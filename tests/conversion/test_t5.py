@@ -31,7 +31,7 @@ def _same(got, expected):
 
 
 def test_round_trip(tmp_path):
-  """Tensors, config and both tokenizers, without the decoder that the hub's files have."""
+  """Tensors, config and both tokenizers, without the decoder in the hub's files."""
   names = (TOKENIZER_FILE, SENTENCEPIECE_FILE)
   folder = t5_folders.hub(tmp_path / "hub", tokenizers=names)
   own = load_file(folder / SAFE_FILE)
@@ -82,7 +82,7 @@ def test_tensors_that_do_not_fit(tmp_path):
   line = fails(t5.main, folder, out)
   assert f"missing {bias}" in line and f"{last} has shape [5, 8], must have [12, 8]" in line
   assert "unknown encoder.block.7.layer.0.layer_norm.weight" in line
-  save({last: own[last].astype(np.int32)})  # found when it is read, after others were written
+  save({last: own[last].astype(np.int32)})  # detected on reading, after others were written
   assert f"real floating-point weights, {last} is int32" in fails(t5.main, folder, out)
   assert not out.exists() and [p.name for p in tmp_path.iterdir()] == ["hub"]
 
@@ -119,7 +119,7 @@ def test_sources_that_are_no_folders_of_the_hub(tmp_path):
 
 
 class _Shape:
-  """A tensor of a file that is not there: it can be matched, and nothing of it is read."""
+  """A tensor without values, for matching only."""
 
   def __init__(self, shape):
     self.shape = tuple(shape)
@@ -129,7 +129,7 @@ class _Shape:
 
 
 def test_official_shapes():
-  """All names of the whole flan-t5-xl are known or left out."""
+  """All names of flan-t5-xl are known or ignored."""
   shapes = json.loads((t5_folders.GOLDEN / "flan_t5_xl_shapes.json").read_text())
   assert shapes.pop(COPY) == shapes[TABLE]
   source = {name: _Shape(shape) for name, shape in shapes.items()}
@@ -140,7 +140,7 @@ def test_official_shapes():
 
 
 def test_configs_that_make_no_network(tmp_path):
-  """What is damaged is named, whatever stands where a number belongs; a reader of the result says so too."""
+  """Errors name the damaged field, for any JSON in place of a number; also when the result is read."""
   folder = t5_folders.hub(tmp_path / "hub")
   document = json.loads((folder / CONFIG_FILE).read_text())
   for wrong in ({"num_layers": "2"}, {"num_heads": 0}, {"vocab_size": None}):

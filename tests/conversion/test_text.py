@@ -84,7 +84,7 @@ def test_every_layout_of_weights_gives_the_same(tmp_path, hub):
     assert "index.json" in fails(llama.main, folder, tmp_path / "no")
   (folder / "model.safetensors.index.json").unlink()
 
-  # The names of numbered parts tell whether all are there.
+  # Missing parts are detected from the numbers in names.
   torch_files.write(folder / "pytorch_model-00001-of-00001.bin", tensors)
   for number, part in enumerate(parts.values(), 1):
     save_file({f"_orig_mod.{name}": tensors[name] for name in part}, folder / f"model-{number:05}-of-00002.safetensors")
@@ -371,7 +371,7 @@ def test_gguf_rotary_factors_and_output_matrix_are_read(tmp_path):
 
 def test_gguf_networks_in_parts_are_read_whole(tmp_path):
   whole, parts, out = tmp_path / "a.gguf", tmp_path / "b.gguf", tmp_path / "out"
-  output = {"output.weight": np.ones((259, DIM), np.float32)}  # without it the network would pass for a tied one
+  output = {"output.weight": np.ones((259, DIM), np.float32)}  # without it the network would look tied
   _write_gguf(whole, extra=output)
   _write_gguf(parts, extra=output, split=6)
   first, second = sorted(tmp_path.glob("b-*.gguf"))

@@ -1,4 +1,4 @@
-"""The reader of PyTorch files returns right values, executes nothing, and raises one clear error for everything else."""
+"""The reader of PyTorch files returns correct values, executes nothing, and raises one clear error otherwise."""
 
 import argparse
 import datetime
@@ -93,7 +93,7 @@ def test_empty_and_scalar_tensors_are_read(tmp_path):
     (4, 2, (3,), (1,)),
     (4, 0, (2, 2), (4, 1)),
     (4, 0, (1 << 40,), (0,)),  # an expanded tensor: few bytes on disk, terabytes in memory
-    (400, 0, (400,), (1,)),  # promises more than the storage holds
+    (400, 0, (400,), (1,)),  # larger than its storage
   ],
 )
 def test_tensors_beyond_their_storage_are_errors(tmp_path, numel, offset, shape, stride):

@@ -16,7 +16,7 @@ from tests.models.var_golden import GOLDEN, SIDES
 
 SHAPES = json.loads((GOLDEN / "official_shapes.json").read_text())
 MILLIONS = {"var_d16": 310, "var_d20": 600, "var_d24": 1033, "var_d30": 2010, "var_d36": 2353}
-# What a file holds that is no weight.
+# Contents of a file that are not weights.
 BUFFERS = ("lvl_1L", "attn_bias_for_masking", "zero_k_bias", "ema_vocab_hit_SV")
 
 
@@ -28,7 +28,7 @@ def fields(tmp_path):
 
 
 class _Shape:
-  """A tensor of a file that is not there: it can be matched, and nothing of it is read."""
+  """A tensor without values, for matching only."""
 
   def __init__(self, shape):
     self.shape = tuple(shape)
@@ -116,7 +116,7 @@ def _vae_fails(folder, name):
 
 
 def _one_block(config):
-  """Shapes of a deep network, of which one block is traced: blocks are equal."""
+  """Shapes of a deep network, with one traced block, since blocks are equal."""
   shapes = _template(dataclasses.replace(config, depth=1))
   block = {path: shape for path, shape in shapes.items() if path.startswith("blocks_0.")}
   names = ((path, path.replace("blocks_0.", f"blocks_{i}.")) for i in range(config.depth) for path in block)
@@ -129,7 +129,7 @@ _SIZES = [name if name == "VAR-d36" else pytest.param(name, marks=pytest.mark.sl
 
 @pytest.mark.parametrize("name", _SIZES)
 def test_official_shapes(name, monkeypatch):
-  """Every tensor of the official classes is known, and the shapes alone tell the config."""
+  """Every tensor of the official classes is known, and the config follows from the shapes."""
   monkeypatch.setattr(engine, "template_of", _one_block)
   official = SHAPES[f"var_{name.removeprefix('VAR-')}"]
   config, leaves = engine.match({key: _Shape(shape) for key, shape in official.items()}, var.FAMILY)

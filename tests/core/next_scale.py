@@ -1,16 +1,16 @@
-"""Generation of images scale by scale (VAR, arXiv 2404.02905) without the loop: what the decodes of maps are compared with.
+"""Generation of images scale by scale (VAR, arXiv 2404.02905) without the loop, as a reference for decodes of scales.
 
-1. The network reads what the maps so far give at the resolution of the next scale. It gives logits for all its positions.
-2. They are guided with a weight of the scale, truncated and divided by its temperature, in this order. All tokens of the map
-   are drawn, each by a uniform of its own: they are independent given the maps before.
-3. The tokenizer adds what the map gives to the sum over the scales.
+1. The network reads the sum of previous scales at the resolution of the next one, and gives logits for all its positions.
+2. They are guided with a weight of the scale, truncated and divided by its temperature, in this order. All tokens of the
+   scale are drawn, each with its own uniform: they are independent given the previous scales.
+3. The tokenizer adds the scale to the sum.
 
-The sides of the maps are static, so the K passes are one program without a loop. Collaborative decoding (CoDe, arXiv
-2411.17787) is the same with two networks: the target draws the first maps. The refiner, a smaller network, reads all of them
-in one pass and draws the rest. Nothing is verified, so its images follow another distribution.
+The sides of the scales are static, so the K passes are one program without a loop. Collaborative decoding (CoDe, arXiv
+2411.17787) is the same with two networks: the target draws the first scales. The refiner, a smaller network, reads all of
+them in one pass and draws the rest without verification, so its images follow another distribution.
 
-**Random numbers.** A token's uniform is a function of the key of its row, of its scale and of its position in the map,
-whichever network draws it. Arrays ``[B, L]`` replace them.
+**Random numbers.** A token's uniform is a function of the key of its row, of its scale and of its position in the scale, for
+both networks. Arrays ``[B, L]`` replace them.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class ScaleParams(NamedTuple):
 
 
 class ScaleRecord(NamedTuple):
-  """What a generation went through."""
+  """Intermediate values of a generation."""
 
   logits: Array  # [B, L, V] float32, guided, before the truncation
-  probs: Array  # [B, L, V] float32, what every token was drawn from
+  probs: Array  # [B, L, V] float32, the processed logits of every token
   totals: Array  # [K, B, H, H, C] float32, the sum after every scale
-  inputs: Array  # [B, L - 1, C] float32, what a network read, from scale 1 on
+  inputs: Array  # [B, L - 1, C] float32, inputs of a network from scale 1 on
 
 
 class ScaleReport(NamedTuple):
   """`DecodeResult.report` of this decoder."""
 
   total: Array  # [B, H, H, C] float32, the quantised latent image, for `ScaleTokenizerFns.decode_latent`
-  record: ScaleRecord | None  # None unless asked for
+  record: ScaleRecord | None  # None unless requested
 
 
 @functools.partial(jax.jit, static_argnames=("model", "tokenizer", "refiner", "refine_from", "top_k", "record"))
@@ -93,7 +93,7 @@ def _generate(
 
 
 def _result(tokens: Array, sides: tuple[int, ...], last: int, report: ScaleReport) -> DecodeResult:
-  """The result of a decode whose rounds are the scales; a refiner drew those from ``last`` on."""
+  """The result of a decode with one round per scale; a refiner draws scales from ``last`` on."""
   rows, length = tokens.shape
   scale = jnp.broadcast_to(jnp.asarray(scales.scale_of_position(sides))[None], tokens.shape)
   origin = jnp.where(scale == 0, int(Origin.FIRST), jnp.where(scale < last, int(Origin.BONUS), int(Origin.LOCAL)))
@@ -118,14 +118,14 @@ def generate_scales(
   uniforms: Array | None = None,
   record: bool = False,
 ) -> DecodeResult:
-  """Draws all maps of every row in one compiled program.
+  """Draws all scales of every row in one compiled program.
 
   Args:
     key: one typed key (row r uses ``fold_in(key, r)``) or ``[B]`` row keys; consumed. A row depends on its own key and
       condition only.
     condition: `ClassLabels` of ``B`` rows.
-    top_k: the largest logits that stay, for all scales or for each, static; 0 keeps all.
-    refiner: a second network that draws the maps from scale ``refine_from`` on, static; with its own guidance.
+    top_k: number of largest logits to keep, for all scales or for each, static; 0 keeps all.
+    refiner: a second network that draws scales from ``refine_from`` on, static; with its own guidance.
     uniforms: optional ``[B, L]`` float32 in [0, 1), one for each token.
     record: also return a `ScaleRecord`.
   Returns:

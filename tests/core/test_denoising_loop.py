@@ -1,4 +1,4 @@
-"""Speculation on denoising steps in the shared loop: exact against chains that are known, and against plain sampling."""
+"""Speculation on denoising steps in the shared loop: exact against known chains, and against plain sampling."""
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def _decode(draft, keys, window=3, rule="maximal", *, target=TARGET, label=0, **
 
 
 def _follows(states, side, label=0):
-  """Checks that chains ``[B, N, C]`` have the Gaussian distribution of the network's, all states jointly."""
+  """Checks that chains ``[B, N, C]`` have the network's joint Gaussian distribution over all steps."""
   flat = np.asarray(states, np.float64).reshape(len(states), -1)
   mean, covariance = denoising_toy.moments(side, label)
   # The last state is the mean of its step, a function of the one before; the others have a density.
@@ -45,7 +45,7 @@ def _follows(states, side, label=0):
   white = np.linalg.solve(np.linalg.cholesky(covariance), (flat - mean).T).T
   found = [stats.kstest(column, "norm").pvalue for column in white.T]
   found.append(stats.kstest(np.sum(white**2, axis=1), stats.chi2(white.shape[1]).cdf).pvalue)
-  # Neighbours are independent once the distribution is taken out: their products have mean 0.
+  # Standardised neighbours are independent: their products have mean 0.
   for before, after in zip(white.T, white.T[DIM:]):
     found.append(2 * stats.norm.sf(abs(np.mean(before * after)) * len(white) ** 0.5))
   assert min(found) * len(found) > 0.01, min(found)
@@ -59,7 +59,7 @@ def _last_is_a_mean(states, side, label=0):
 
 @pytest.mark.parametrize(("draft", "acceptance"), [("frozen", 0.174), ("network", 0.329)])
 def test_every_state_follows_the_target(draft, acceptance):
-  """Kolmogorov-Smirnov of all states of whole chains against their exact distribution, and of its square jointly."""
+  """Kolmogorov-Smirnov test of all steps of chains against their exact distribution, and of squares jointly."""
   out = _decode(None if draft == "frozen" else NEAR, fast_keys(3, ROWS))
   _follows(out.tokens, TARGET)
   _last_is_a_mean(out.tokens, TARGET)
@@ -100,15 +100,15 @@ def test_acceptance_of_equal_deviations():
 
 @pytest.mark.slow
 def test_a_draft_that_is_the_target_is_accepted():
-  """All steps but the last of a row, which are the target's own; rounds are as few as they can be."""
+  """All steps are accepted except the last of a row, which is the target's own; the number of rounds is minimal."""
   keys = fast_keys(7, 40)
   out = _decode(TARGET, keys, 3, "split")
   four = [Origin.DRAFT] * 3 + [Origin.BONUS]
   assert out.origin.tolist() == [[Origin.FIRST, *four, *four, Origin.BONUS]] * 40
   names = ("drafted", "accepted", "target_calls", "draft_calls")
-  # The draft network makes three passes a round; those of the last round are in vain.
+  # The draft network makes three passes a round; those of the last round are not used.
   assert [np.unique(getattr(out.counters, name)).tolist() for name in names] == [[6], [6], [4], [9]]
-  # A prediction that does not depend on the state stays right when it is frozen.
+  # A frozen prediction is exact if it does not depend on the state.
   constant = denoising_toy.side(np.zeros((2, 2)))
   frozen = _decode(None, keys, 3, "split", target=constant)
   assert frozen.origin.tolist() == out.origin.tolist() and not np.any(frozen.counters.draft_calls)
@@ -116,7 +116,7 @@ def test_a_draft_that_is_the_target_is_accepted():
 
 @pytest.mark.slow
 def test_rows_alone_and_in_a_batch():
-  """A row has the same states in any company; fused and from Python."""
+  """A row has the same states in any batch, in the fused loop and in Python."""
   keys = fast_keys(9, 6)
   together = _decode(NEAR, keys)
   for row in range(6):
@@ -124,7 +124,7 @@ def test_rows_alone_and_in_a_batch():
     np.testing.assert_allclose(alone.tokens[0], together.tokens[row], rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(alone.origin[0], together.origin[row])
   assert len(np.unique(together.counters.rounds)) > 1
-  on_host = _decode(NEAR, keys, loop_fn=jaxspec.host_while_loop)
+  on_host = _decode(NEAR, keys, loop="host")
   np.testing.assert_allclose(on_host.tokens, together.tokens, rtol=1e-4, atol=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""End tokens: a row stops after its first end token, whichever side drew it, and its other tokens do not change."""
+"""End tokens: a row stops after its first end token from either side, and its other tokens do not change."""
 
 import chex
 import jax
@@ -45,7 +45,7 @@ def _cut(tokens, ends):
 def test_rows_are_cut_after_their_first_end_token(method):
   params, kwargs, condition = _decoder(method)
   key = jax.random.key(4)
-  never = None if method == "chain" else (-1, -1)  # as many as below, so that one program serves all
+  never = None if method == "chain" else (-1, -1)  # the same number as below, so that one program serves all
   free = jaxspec.speculate(params, key, condition, **kwargs, max_len=N, end_token=never)
   assert (np.asarray(free.lengths) == N).all()
   ended_on = set()
@@ -73,12 +73,12 @@ def test_drivers_and_plain_decoding_agree_on_end_tokens():
   params, kwargs, condition = _decoder("chain")
   call = dict(max_len=N, end_token=(3, 7))
   fused = jaxspec.speculate(params, jax.random.key(1), condition, **kwargs, **call)
-  host = jaxspec.speculate(params, jax.random.key(1), condition, **kwargs, **call, loop_fn=jaxspec.host_while_loop)
+  host = jaxspec.speculate(params, jax.random.key(1), condition, **kwargs, **call, loop="host")
   chex.assert_trees_all_equal(fused, host)
   *_, edge = jaxspec.iterate(params, jax.random.key(1), condition, **kwargs, **call)
   np.testing.assert_array_equal(edge.tokens, fused.tokens)
   plain = jaxspec.autoregress(params, jax.random.key(1), condition, verifier=kwargs["verifier"], **call)
-  np.testing.assert_array_equal(plain.counters.target_calls, plain.lengths)  # a finished row costs nothing
+  np.testing.assert_array_equal(plain.counters.target_calls, plain.lengths)  # a finished row makes no calls
   tokens = np.asarray(plain.tokens)
   np.testing.assert_array_equal(_cut(tokens, (3, 7))[0], tokens)
 
@@ -100,4 +100,4 @@ def test_one_end_token_equals_several_equal_ones():
   for end, expected in ((jnp.int32(3), tokens == 3), (jnp.asarray([3, 7]), (tokens == 3) | (tokens == 7))):
     np.testing.assert_array_equal(is_end_token(cursor._replace(end_tokens=end), tokens), expected)
   assert not is_end_token(cursor, tokens).any()
-  assert not is_end_token(cursor._replace(end_tokens=jnp.int32(0)), jnp.zeros((2, 4))).any()  # vector tokens never end a row
+  assert not is_end_token(cursor._replace(end_tokens=jnp.int32(0)), jnp.zeros((2, 4))).any()  # continuous tokens

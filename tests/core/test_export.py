@@ -1,4 +1,4 @@
-"""Every method lowers for GPU and TPU: what only the lowering of another platform refuses is found without one."""
+"""Every method lowers for GPU and TPU, without such a device."""
 
 import dataclasses
 
@@ -81,7 +81,7 @@ def check(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> None:
   tokens = exported.out_avals[0]
   assert tokens.shape[0] == ROWS and tokens.dtype == (jnp.float32 if METHODS[name].tokens in FLOATS else jnp.int32)
   if METHODS[name].fits(methods.DISCRETE):
-    # Caches are those of an accelerator: numbers, not the bits that a CPU stores.
+    # Caches are those of an accelerator: numbers, not the bits stored on a CPU.
     text = exported.mlir_module()
     assert "bf16" in text and "xui16>" not in text
 

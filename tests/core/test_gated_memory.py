@@ -1,4 +1,4 @@
-"""A gated decode updates the caches of both sides in place, although exchanges may be skipped and have several widths."""
+"""A CIAR decode updates the caches of both sides in place, with skipped exchanges and several widths."""
 
 import re
 
@@ -53,7 +53,7 @@ def test_run_if_skips_and_runs():
 
 
 def test_what_does_not_change_is_computed_once_for_all_rounds():
-  """A weight that only the skipped part reads is rounded before the loop, not in every round."""
+  """A weight of the skipped part is rounded before the loop, not in every round."""
 
   def run(weight, x):
     product = lambda s: jnp.tanh(dot_bf16(s, weight, (1, 1)))

@@ -10,7 +10,10 @@ import pytest
 
 import jaxspec
 from jaxspec.core import loop, rng, verdicts
+from jaxspec.core.constructors import VerifierOf
 from jaxspec.core.loop import accepted_by_round
+from jaxspec.core.no_draft import NO_DRAFTER
+from jaxspec.core.types import Verifier
 from jaxspec.models.conditions import ClassLabels
 from tests.helpers import labels, tiny_pair
 
@@ -40,7 +43,7 @@ def test_drivers_agree_and_counters_add_up(window):
   kwargs = dict(drafter=drafter, verifier=verifier, max_len=N)
   fused = jaxspec.speculate(params, jax.random.key(0), labels(ROWS), **kwargs)
   if window in (3, 40):  # a usual window, and one beyond the end of every row
-    host = jaxspec.speculate(params, jax.random.key(0), labels(ROWS), **kwargs, loop_fn=jaxspec.host_while_loop)
+    host = jaxspec.speculate(params, jax.random.key(0), labels(ROWS), **kwargs, loop="host")
     chex.assert_trees_all_equal(fused, host)
     stepped = None
     for edge in jaxspec.iterate(params, jax.random.key(0), labels(ROWS), **kwargs):
@@ -58,6 +61,31 @@ def test_drivers_agree_and_counters_add_up(window):
   np.testing.assert_array_equal(per_round.sum(1), N)
   np.testing.assert_array_equal((per_round > 0).sum(1), counters.rounds + 1)
   assert (per_round <= window + 1).all()
+
+
+def test_loops_of_plain_decoding_agree():
+  params, _, verifier = tiny_pair()
+  kwargs = dict(drafter=NO_DRAFTER, verifier=verifier, max_len=6)
+  plain = jaxspec.autoregress(params, jax.random.key(0), labels(ROWS), verifier=verifier, max_len=6)
+  for name in ("while", "fixed", "host"):
+    out = jaxspec.speculate(params._replace(draft=()), jax.random.key(0), labels(ROWS), **kwargs, loop=name)
+    chex.assert_trees_all_equal(out, plain)
+
+
+@pytest.mark.parametrize(
+  "call, message",
+  [
+    (dict(loop="python"), "'while', 'fixed' or 'host' as loop, we instead got 'python'"),
+    (dict(loop="fixed"), "a constant number of rounds for loop 'fixed', we instead got a drafter"),
+    (dict(loop="fixed", end_token=3, drafter=NO_DRAFTER), "we instead got an end token"),
+    (dict(loop="fixed", drafter=NO_DRAFTER, verifier=VerifierOf(Verifier(), in_step=True)), "we instead got rows in step"),
+  ],
+)
+def test_a_loop_that_does_not_fit_is_an_error(call, message):
+  params, drafter, verifier = tiny_pair()
+  with pytest.raises(ValueError, match=message):
+    kwargs = dict(drafter=drafter, verifier=verifier, max_len=N) | call
+    jaxspec.speculate(params, jax.random.key(0), labels(ROWS), **kwargs)
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def program():
 
 @jax.jit
 def _plain_conditions(tokens, mask, condition):
-  """Conditions of all positions at once; the encoder has all slots, and a mask hides the unknown ones."""
+  """Conditions of all positions at once; the encoder has all slots, with a mask of the unknown ones."""
   order = jnp.argsort(mask.astype(jnp.int32), axis=1, stable=True)  # the known positions come first
   known = jnp.sum(mask == 0, axis=1)
   z = FNS.condition(PARAMS, orders.to_generation_order(tokens, order), order, known, condition)
@@ -103,7 +103,7 @@ def test_settings_do_not_compile_again(program):
 @pytest.mark.slow
 @pytest.mark.parametrize("num_iter, buckets", [(4, (1, 4)), (9, (1, 3)), (14, (1, 2)), (1, (1, 4))])
 def test_buckets_do_not_change_tokens(program, num_iter, buckets):
-  """Any number of buckets, also with more iterations than tokens; with 4 also that of the other tests, 2."""
+  """Any number of buckets, also with more iterations than tokens."""
   kwargs = KWARGS | dict(num_iter=num_iter)
   decode = lambda number: masked_decode.generate_masked(FNS, PARAMS, KEY, CONDITION, **kwargs | dict(num_buckets=number))
   first, *others = map(decode, buckets)
@@ -119,7 +119,7 @@ def test_a_scale_of_one_equals_no_guidance():
 
 @pytest.mark.slow
 def test_rows_may_stand_at_different_positions():
-  """Each row has its own number of known tokens and its own window, as a verifier with ragged acceptance needs."""
+  """Each row has its own number of known tokens and its own window, as with ragged acceptance."""
   tables, order = diffusion_tables(STEPS), orders.random_order(rng.row_keys(KEY, 3), 9)
   tokens = jax.random.normal(jax.random.key(1), (3, 9, 3))
   keys = rng.row_keys(KEY, 3)

@@ -17,7 +17,7 @@ def test_alternate_takes_turns_and_pairs_ratios():
 
 
 def test_seconds_are_compared_by_the_token():
-  """Half the seconds for half the text is no speed-up."""
+  """Half the time for half the text is not a speed-up."""
   plain, own = measure.per_token([4.0, 8.0], [8, 16]), measure.per_token([2.0, 2.0], [4, 2])
   assert plain == [0.5, 0.5] and own == [0.5, 1.0]
   assert measure.pairwise_ratio(plain, own) == measure.Timing(0.75, 0.5, 1.0)
@@ -25,7 +25,7 @@ def test_seconds_are_compared_by_the_token():
 
 @pytest.mark.slow
 def test_bare_rounds_run_as_many_rounds_as_asked():
-  """One more round changes the tokens, so nothing is hoisted out of the timed loop."""
+  """One more round changes the tokens, so the timed loop runs every round."""
   params, drafter, verifier = tiny_pair()
   run = jax.jit(
     lambda p, k, n: measure.bare_rounds(p, k, labels(2), drafter=drafter, verifier=verifier, max_len=16, rounds=n)

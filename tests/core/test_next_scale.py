@@ -93,12 +93,12 @@ def test_official_collaborative_decoding(kind):
   assert np.all((np.asarray(out.origin) == Origin.LOCAL) == (np.arange(91) >= start))
 
 
-# Toys.
+# Toy networks.
 
 
 @functools.cache
 def _toy(sides=(1, 2, 3)):
-  """Random networks of five codes. Of the tokenizer there is only what the sampler reads: codebook and convolutions."""
+  """Random networks of five codes. The tokenizer has codebook and convolutions only, as the sampler needs."""
   fns = var_fns(VARConfig(depth=1, dim=8, num_heads=2, vocab_size=5, code_dim=4, num_classes=3, sides=sides))
   vae = var_vae_fns(VARVAEConfig(2, (1, 1), 1, 5, 4, num_phis=2, sides=sides, num_groups=1))
   draw = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def _draw(toy, rows, key, **kwargs):
 
 
 def test_rows_and_uniforms():
-  """A row alone is the row in a batch, if it has the uniforms of its key, of the scale and of the position."""
+  """A row alone equals the row in a batch, with the uniforms of its key, scale and position."""
   toy, keys = _toy((1, 2)), rng.row_keys(jax.random.key(3), 4)
   together = _draw(toy, 4, keys)
   of_scale = lambda k: rng.uniforms(rng.of_token(rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0)), k), (k + 1) ** 2)
@@ -135,13 +135,13 @@ def test_a_refiner_that_is_the_target_changes_nothing():
 
 @pytest.mark.slow
 def test_maps_follow_the_distribution_of_the_network():
-  """Pairs of a token of scale 0 and one of scale 1, against what a pass without a cache says about all such pairs."""
+  """Pairs of tokens of scales 0 and 1, against the probabilities of all pairs from passes without a cache."""
   toy, rows = _toy(), 1 << 14
   sampling = scale_sampling(3, cfg=1.0, temperature=1.3)
   labels = ClassLabels(jnp.ones((rows,), jnp.int32))
   out = generate_scales(toy.fns, toy.vae, toy.params, jax.random.key(5), labels, sampling)
   pairs = np.asarray(out.tokens)[:, [0, 3]]
-  maps = jnp.arange(5, dtype=jnp.int32)[:, None]  # all maps of scale 0
+  maps = jnp.arange(5, dtype=jnp.int32)[:, None]  # all values of scale 0
   classes = ClassLabels(jnp.asarray([1] * 5 + [3] * 5, jnp.int32))
   values = toy.vae.value(toy.params.tokenizer, maps, 0)
   inputs = jnp.einsum("ph,qw,bhwc->bpqc", *[scales.area_matrix(3, 2)] * 2, values).reshape(5, 4, 4)

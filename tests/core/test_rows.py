@@ -1,4 +1,4 @@
-"""Rows with rounds, lengths, ends, sampling and guidance of their own do what rows of one decode with these values do."""
+"""Rows with individual rounds, lengths, ends, sampling and guidance equal rows of one decode with these values."""
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ def side_of(guided, cache, row=None):
   cursor = Cursor(kept(tokens[:, 0]), kept(ints(3, 9, 5, 6)), kept(np.ones(ROWS, bool)), at(ints(2, 7, 4, 0)), at(ENDS))
   state = TargetState(cache, at(ints(1, 3, 2, 1)))
   target = TargetSide(cursor, kept(rng.row_keys(jax.random.key(4), ROWS)), at(ints(16, 10, 7, 9)), state)
-  return params, target, Draft(kept(tokens[:, 1:]), (), kept(ints(4, 0, 1, 3)))
+  return params, target, Draft.chain(kept(tokens[:, 1:]), (), kept(ints(4, 0, 1, 3)), 0)
 
 
 @pytest.mark.parametrize("guided", [False, True])
@@ -50,7 +50,7 @@ def test_a_round_of_different_rows(guided):
   after, verdict = run(*side_of(guided, cache))
   for row in range(ROWS):
     one, alone = run(*side_of(guided, fns.take(cache, jnp.asarray([row])), row))
-    for name in ("num_accepted", "next_token", "is_drafted_end"):
+    for name in ("num_accepted", "next_tokens", "num_next", "is_drafted_end"):
       np.testing.assert_array_equal(getattr(verdict, name)[row], getattr(alone, name)[0])
     for name in ("last", "length", "live"):
       np.testing.assert_array_equal(getattr(after.cursor, name)[row], getattr(one.cursor, name)[0])

@@ -1,4 +1,4 @@
-"""CIAR on whole maps: its limits are other methods, and between them every map follows the side that drew it."""
+"""CIAR on scales: its limits are other methods, and between them every scale follows the distribution of its side."""
 
 import dataclasses
 import functools
@@ -57,8 +57,7 @@ def _draw(method, target=CLOUD, draft=EDGE):
 
 
 def _scales(network, last, refiner=None):
-  """Scales of the direct sampler, with the random numbers of the cloud below scale ``last`` and of the edge from there
-  on."""
+  """Scales of the direct sampler, with random numbers of the cloud below scale ``last`` and of the edge from it on."""
   streams = [rng.stream_keys(_keys(), stream, jnp.int32(0)) for stream in (rng.Stream.FIRST, rng.Stream.OPEN)]
   uniforms = [rng.uniforms(rng.of_token(streams[k >= last], k), side**2) for k, side in enumerate(SIDES)]
   model, tokenizer = network.fns.model, network.fns.tokenizer
@@ -72,7 +71,7 @@ def _scales(network, last, refiner=None):
 
 @pytest.mark.slow
 def test_everything_is_local():
-  """The edge alone: the maps of its own sampler, and no call of the cloud."""
+  """The edge alone: the scales of its own sampler, without cloud calls."""
   out = _draw(methods.ScaleCiar(tau=float("inf")))
   np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(EDGE, 0).tokens)
   assert (out.origin == int(Origin.LOCAL)).all() and not np.any(out.counters.target_calls)
@@ -81,7 +80,7 @@ def test_everything_is_local():
 
 @pytest.mark.parametrize("first", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_code(first):
-  """The cloud draws the first maps and the edge the others: CoDe, with as many calls as the cloud has maps."""
+  """The cloud draws the first scales and the edge the others (CoDe), with one call per scale of the cloud."""
   out = _draw(methods.ScaleCiar(tau=float("inf"), target_prefix=first / 4))
   np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(CLOUD, first, EDGE).tokens)
   assert np.all(out.counters.target_calls == first) and np.all(out.counters.local == 4 - first)
@@ -89,7 +88,7 @@ def test_code(first):
 
 
 def test_nothing_is_local():
-  """The cloud alone where it takes every map itself, or all of the prefix."""
+  """The cloud alone, with every scale or all of the prefix."""
   alone = _draw(methods.Plain())
   for method in (methods.ScaleCiar(tau=-1.0, max_window=0), methods.ScaleCiar(tau=float("inf"), target_prefix=1.0)):
     out = _draw(method)
@@ -110,7 +109,7 @@ def test_nothing_is_local_with_a_window(bonus):
 
 
 def test_an_inter_head_changes_the_radii_alone():
-  """The network draws as without a head; U is the mean, or a quantile, of its places."""
+  """The network draws as without a head; U is the mean, or a quantile, over positions."""
   config = dataclasses.replace(EDGE.config, inter_head=False)
   plain = {name: leaf for name, leaf in EDGE.params.network.items() if name != "inter_head"}
   plain |= {"head": dict(plain["head"])}
@@ -147,7 +146,7 @@ def _any(seed, toy):
 
 
 def _joint(params, tau):
-  """Probability of all maps where the edge's U, given the maps before, decides whose distribution a map follows."""
+  """Joint probability of all scales, where the edge's U given the previous scales selects the distribution."""
   joint, local = np.ones(1), 0
   for edge, cloud, table in zip(TOY.laws(params.draft), TOY.laws(params.target), params.draft):
     uncertain = np.mean(1 - np.max(np.exp(np.asarray(table, np.float64)), axis=-1), axis=-1)  # [rows]
@@ -158,17 +157,17 @@ def _joint(params, tau):
 
 @pytest.mark.long_runs
 def test_every_map_follows_the_side_that_decides_about_it():
-  """Chi-square over all maps jointly, of batches whose rows stop one another and leave maps unread."""
+  """Chi-square over all scales jointly, of batches whose rows stop each other and have pending scales."""
   params, tau = SpecParams(_any(1, TOY), _any(2, TOY)), 0.2
   out = jax.jit(jax.vmap(lambda keys: _toy_decode(params, keys, tau)))(fast_keys(3, 8000).reshape(-1, 2))
   joint, local = _joint(params, tau)
   assert_same_distribution(places(out.tokens.reshape(-1, 4, 2), TOY.sizes), joint)
   assert 1 < local < 3.5 and np.mean(out.counters.local) == pytest.approx(local, abs=0.05)
-  assert np.all(out.counters.target_calls + out.counters.local >= 4)  # a window of one map: a call for each
+  assert np.all(out.counters.target_calls + out.counters.local >= 4)  # a window of one scale: a call for each
 
 
 def test_rows_alone_and_in_a_batch():
-  """Without the map after a full draft a row has the same maps, and the same of them local, in any company."""
+  """Without a bonus scale, a row has the same scales, with the same origins, in any batch."""
   params, keys = SpecParams(_any(5, LONG), _any(6, LONG)), fast_keys(7, 10)
   kwargs = dict(tau=0.6, toy=LONG, window=3, score="random")
   together = _toy_decode(params, keys, **kwargs)
@@ -183,7 +182,7 @@ def test_rows_alone_and_in_a_batch():
   ("bonus", "last", "calls"), [(True, Origin.BONUS, 1), (False, Origin.LOCAL, 1)], ids=["bonus", "no bonus"]
 )
 def test_a_window_begins_where_the_edge_is_uncertain(bonus, last, calls):
-  """Networks that agree: two certain maps, an uncertain one, and what follows; one pass of the cloud."""
+  """Equal networks: two certain scales, an uncertain one, and the rest; one pass of the cloud."""
   sizes = LONG.sizes
   certain, even = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]
   spread = iter((certain, certain, even, certain, certain))
@@ -192,12 +191,12 @@ def test_a_window_begins_where_the_edge_is_uncertain(bonus, last, calls):
   assert out.origin.tolist() == [[Origin.LOCAL, Origin.LOCAL, Origin.DRAFT, Origin.DRAFT, last]] * 3
   counters = {name: np.unique(getattr(out.counters, name)).tolist() for name in ("target_calls", "drafted", "accepted")}
   assert counters == {"target_calls": [calls], "drafted": [2], "accepted": [2]}
-  # The edge makes a pass for the first map, for the second, and two for the window; without a bonus one for the last.
+  # The edge makes a pass for the first scale, for the second, and two for the window; without a bonus one for the last.
   assert np.all(out.counters.draft_calls == (4 if bonus else 5))
   scores = np.asarray(out.report.scores)
   np.testing.assert_allclose(scores[:, :4], [[0, 0, 0.5, 0]] * 3, atol=1e-6)
   assert np.isnan(scores[:, 4]).all() == bonus
-  np.testing.assert_array_equal(out.report.sent, 4)  # two maps that were not read, and the window
+  np.testing.assert_array_equal(out.report.sent, 4)  # two pending scales, and the window
   assert len(sizes) == 5
 
 

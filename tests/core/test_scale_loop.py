@@ -1,4 +1,4 @@
-"""Speculation on whole maps in the shared loop: exact by enumeration and by chi-square, and rows that keep one length."""
+"""Speculation on scales in the shared loop: exact by enumeration and by chi-square, and rows of equal length."""
 
 import functools
 import inspect
@@ -50,7 +50,7 @@ def _decode(params, keys, rule, window, *, toy=TOY, bonus=True, **kwargs):
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "window"), [("map", 1), ("map", 3), ("place", 1), ("place", 3)])
 def test_distribution(rule, window):
-  """Chi-square over all maps jointly, of batches whose rows stop one another."""
+  """Chi-square over all scales jointly, of batches whose rows stop each other."""
   params = SpecParams(_any(1), _any(2))
   out = jax.jit(jax.vmap(lambda keys: _decode(params, keys, RULES[rule], window)))(fast_keys(3, 6000).reshape(-1, 4))
   tokens = places(out.tokens.reshape(-1, 4, 2), TOY.sizes)
@@ -61,7 +61,7 @@ def test_distribution(rule, window):
 
 
 def _tape(rule, window):
-  """All outcomes of every draw that matters: at most one proposal for a rejected map."""
+  """All outcomes of every relevant draw: at most one proposal for a rejected scale."""
   first, draft = (rng.Stream.FIRST, 0), (rng.Stream.OPEN, 0)
   cells = {(*first, 0, 0): 2, (*first, 3, 0): 2}
   cells |= {(*draft, 1, 0): 2} | {(*draft, 2, place): 2 for place in range(2)}
@@ -71,13 +71,14 @@ def _tape(rule, window):
     cells |= {(*first, 2, rng._PROPOSAL, 0): 2, (*first, 2, rng._PROPOSAL, 1): 2, (*first, 2, rng._PROPOSAL, 2): 4}
   else:
     cells[(*first, 1, 0)] = 2
-  if window == 1 or rule == "place":  # the target's own map 2, and tests of its places
+  if window == 1 or rule == "place":  # the target's own scale 2, and tests of its positions
     cells |= {(*first, 2, place): 2 for place in range(2)}
   return Tape.all_outcomes(cells)
 
 
 def _weights(out, params, tokens):
-  """A rejected map whose only proposal was not kept has none; the others stand for it: proposals are independent."""
+  """A rejected scale whose only proposal is not accepted has weight 0; proposals are independent, so the others represent
+  it."""
   weights = 1.0 - np.asarray(out.metrics.fallback).any(axis=1)
   joint = {side: SMALL.laws(getattr(params, side)) for side in ("target", "draft")}
   for scale, start in ((1, 1), (2, 2)):
@@ -90,7 +91,7 @@ def _weights(out, params, tokens):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_enumeration(rule):
-  """The exact distribution of decodes of which every row is an outcome, all in one batch."""
+  """The exact distribution of decodes, with one row per outcome in one batch."""
   _enumerates(0, rule, 2, in_step=True)
 
 
@@ -98,7 +99,7 @@ def test_enumeration(rule):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("rule", RULES)
 def test_enumeration_of_more(seed, rule):
-  """Other probabilities, a window of one map, and every outcome alone: no row is stopped by another."""
+  """Other probabilities, a window of one scale, and every outcome alone, so that rows do not stop each other."""
   _enumerates(seed, rule, 1, in_step=True)
   _enumerates(seed, rule, 2, in_step=False)
 
@@ -122,7 +123,7 @@ def _enumerates(seed, rule, window, *, in_step):
 
 
 def test_rows_alone_and_in_a_batch():
-  """Without the map after a full draft a row has the same maps in any company; fused, from Python, and by rounds."""
+  """Without a bonus scale, a row has the same scales in any batch: fused, in Python, and by rounds."""
   params, keys = SpecParams(_any(5, LARGE), _any(6, LARGE)), fast_keys(7, 12)
   kwargs = dict(rule=RULES["map"], window=2, bonus=False, toy=LARGE)
   together = _decode(params, keys, **kwargs)
@@ -130,12 +131,12 @@ def test_rows_alone_and_in_a_batch():
   np.testing.assert_array_equal(together.tokens, np.concatenate([out.tokens for out in alone]))
   rounds = [int(out.counters.rounds[0]) for out in alone]
   assert len(set(rounds)) > 1 and int(together.counters.rounds[0]) >= max(rounds)
-  on_host = _decode(params, keys, **kwargs, loop_fn=jaxspec.host_while_loop)
+  on_host = _decode(params, keys, **kwargs, loop="host")
   jax.tree.map(np.testing.assert_array_equal, together, on_host)
 
 
 def test_counters_and_the_target_s_own_maps():
-  """Scales of a prefix are the target's; every map has one origin, and the counts add up."""
+  """Scales of a prefix are the target's; every scale has one origin, and the counts add up."""
   params, keys = SpecParams(_any(5), _any(5)), fast_keys(7, 5)  # equal networks: everything is accepted
   out = _decode(params, keys, RULES["map"], 2, target_prefix=2)
   assert out.origin.tolist() == [[Origin.FIRST, Origin.BONUS, Origin.DRAFT, Origin.BONUS]] * 5

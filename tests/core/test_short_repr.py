@@ -1,4 +1,4 @@
-"""What `repr` says of values that hold networks and arrays: a line that a person can read."""
+"""`repr` of values with networks and arrays: one readable line."""
 
 import jax
 import numpy as np

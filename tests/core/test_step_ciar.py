@@ -1,4 +1,4 @@
-"""CIAR on denoising steps: its limits are the two networks alone, and every state is a step of the side that took it."""
+"""CIAR on denoising steps: its limits are the two networks alone, and every step is that of its side."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ def _draw(method, **fields):
 
 
 def _chains(origin):
-  """The states ``[B, N, C]`` that follow where each step is taken by the side that its origin says, in float64."""
+  """The states ``[B, N, C]`` with each step taken by the side of its origin, in float64."""
   numbers = jnp.arange(STEPS + 1)[None]
   noise = {}
   for stream in (rng.Stream.FIRST, rng.Stream.OPEN):
@@ -60,7 +60,7 @@ def _follows(out):
 
 
 def test_everything_is_local():
-  """The edge alone, from its own noise; no call of the cloud."""
+  """The edge alone, from its own noise, without cloud calls."""
   out = _draw(methods.StepCiar(tau=float("inf"), max_run=4))
   assert np.all(out.origin == int(Origin.LOCAL)) and not np.any(out.counters.target_calls)
   assert np.all(out.counters.draft_calls == STEPS - 1)  # the first step is the prefill's
@@ -69,7 +69,7 @@ def test_everything_is_local():
 
 @pytest.mark.parametrize("first", [1, 7])
 def test_code(first):
-  """The cloud takes the first steps, and the edge the others."""
+  """The cloud takes the first steps, the edge the others."""
   out = _draw(methods.StepCiar(tau=float("inf"), target_prefix=first / STEPS))
   own = [Origin.FIRST, *[Origin.BONUS] * (first - 1)]
   assert out.origin.tolist() == [own + [Origin.LOCAL] * (STEPS - first)] * ROWS
@@ -109,7 +109,7 @@ def test_scores():
 
 
 def test_a_network_with_radii():
-  """It predicts as without them; guided, they are those of the condition. It decodes as the edge of a plain target."""
+  """Predictions do not change; with guidance, radii are those of the condition. It decodes as the edge of a plain target."""
   config = dataclasses.replace(networks.DIT, radius=True)
   fns, bare = dit_fns(config), dit_fns(networks.DIT)
   params = helpers.random_params(fns, 2, scale=0.2)

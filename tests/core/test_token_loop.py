@@ -1,4 +1,5 @@
-"""Vector tokens in the shared loop: drivers agree, rows are independent, limits hold, one compilation serves many calls."""
+"""Continuous tokens in the shared loop: drivers agree, rows are independent, limits hold, one compilation serves many
+calls."""
 
 import functools
 
@@ -55,10 +56,10 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
   else:
     head, condition = masked_network(mar_fns(MAR), num_buckets=2), _ordered()
   target = random_params(head.network, 0, scale=0.3)
-  # Some of a head's random variances are so small that rounding decides; a last layer with small weights has none of these.
+  # Small variances of a random head make rounding errors visible; a last layer with small weights avoids them.
   linear = target["diffloss"]["final_layer"]["linear"]
   target["diffloss"]["final_layer"]["linear"] = jax.tree.map(lambda leaf: 0.1 * leaf, linear)
-  # The draft is close to its target; otherwise random heads differ so much that no draft is accepted.
+  # The draft is close to its target; unrelated random heads would accept no draft.
   draft = target if same else jax.tree.map(lambda leaf: leaf * 1.001, target)
   params = SpecParams(sampling.side(Network(head, draft)), sampling.side(Network(head, target)))
   fns = sampling.bind(head)
@@ -66,7 +67,7 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
   return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
 
 
-# Where the settings are those of a test below, both use one compiled program.
+# Equal settings in a test below share one compiled program.
 CASES = [
   ("causal", STOPPED, PathCoupling(2, "split"), 0),
   ("causal", ContinuousSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(), 3),
@@ -85,7 +86,7 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_p
   for row in range(3):
     part = lambda leaf, row=row: leaf[row : row + 1]
     one = jax.tree.map(part, condition)
-    alone = jaxspec.speculate(params, _keys()[row : row + 1], one, **kwargs, loop_fn=jaxspec.host_while_loop)
+    alone = jaxspec.speculate(params, _keys()[row : row + 1], one, **kwargs, loop="host")
     chex.assert_trees_all_close(alone.tokens, part(fused.tokens), rtol=2e-3, atol=2e-3)
     chex.assert_trees_all_equal(alone.origin, part(fused.origin))
     chex.assert_trees_all_equal(alone.counters, jax.tree.map(part, fused.counters))
@@ -108,7 +109,7 @@ def test_a_draft_equal_to_the_target_is_always_accepted(family, rule):
 
 @functools.partial(jax.jit, static_argnames="steps")
 def _noise_of_a_plain_decode(keys, order, *, steps):
-  """The noise of every token by its raster position; token 0 has a stream of its own, the others one round each."""
+  """The noise of every token by its raster position; token 0 has a separate stream, the others one round each."""
   draw = lambda stream, j: token_noise(rng.stream_keys(keys, stream, j), jnp.zeros((1, 1), jnp.int32), steps, C)
   first = draw(rng.Stream.FIRST, jnp.int32(0))
   rest = jax.vmap(lambda j: draw(rng.Stream.VERIFY, j))(jnp.arange(N - 1))  # [N - 1, B, 1, ...]
@@ -156,7 +157,7 @@ def test_a_causal_network_scores_all_prefixes_in_one_pass():
 
 @pytest.mark.slow
 def test_a_masked_network_scores_every_prefix_by_itself():
-  """Features after several inputs equal those of MAR given each prefix, whatever the buffer holds after it."""
+  """Features after several inputs equal MAR's for each prefix, with any content of the buffer after it."""
   head = masked_network(mar_fns(MAR), num_buckets=2)
   params, condition = random_params(head.network, 0, scale=0.3), _ordered()
   tokens = jax.random.normal(jax.random.key(0), (3, N, C))

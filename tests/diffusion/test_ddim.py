@@ -32,7 +32,7 @@ def test_a_gaussian_is_scaled_and_moved():
 
 @pytest.mark.parametrize("index", [0, 1, 100, 249])
 def test_a_point_is_reached_at_every_step(index):
-  """With the true noise the state stays on its line from the noise to the clean token."""
+  """With the true noise the state stays on the line from the noise to the clean token."""
   x0, noise = np.random.default_rng(0).normal(size=(2, 4, 3)).astype(np.float32)
   at = lambda number: ddpm.q_sample(TABLES, x0, jnp.full((4, 1), number), noise)
   got = ddim.next_state(TABLES, jnp.int32(index), at(index), jnp.asarray(noise))

@@ -1,4 +1,4 @@
-"""The noise schedules: stated facts, respacing, agreement with DiT's, faults."""
+"""The noise schedules: stated facts, respacing, agreement with DiT's, errors."""
 
 from pathlib import Path
 

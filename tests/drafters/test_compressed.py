@@ -18,7 +18,7 @@ from jaxspec.core.state import TargetSide
 from jaxspec.drafters.compressed import CompressedDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.sqs_codec import SqsWire
+from jaxspec.serving.wire.sqs_codec import SqsCodec
 from tests.helpers import labels, markov_fns, markov_joint
 from tests.sqs_pair import codec_of, markov_pair, settings, tables
 
@@ -30,16 +30,16 @@ CELLS = np.stack(np.meshgrid(FOUR, FOUR, TWELVE, TWELVE, TWELVE, indexing="ij"),
 
 
 def over_bytes(message, cursor, codec, window, equal=1):
-  """Encodes a message to bytes and decodes it, as the other side would; ``equal`` rows in a row have the same message."""
+  """Encodes a message to bytes and decodes it, as the other side would; ``equal`` consecutive rows share a message."""
   one, again = (lambda leaf: leaf[::equal] if jnp.ndim(leaf) else leaf), (lambda leaf: jnp.repeat(leaf, equal, axis=0))
   own, cursor = jax.tree.map(one, message), jax.tree.map(one, cursor)
   chex.assert_trees_all_equal(jax.tree.map(again, own), message)
-  wire, agreement, decoded = SqsWire(codec, window), Agreement(4), []
+  rounds, agreement, decoded = SqsCodec(codec, window), Agreement(4), []
   own, cursor = jax.device_get((own, cursor))
   for row in range(len(cursor.length)):
     one = lambda leaf, row=row: leaf[row : row + 1] if np.ndim(leaf) else leaf
     draft, at = jax.tree.map(one, own), jax.tree.map(one, cursor)
-    decoded.append(wire.decode_draft(wire.encode_draft(draft, at, 4)[0], at, agreement).draft)
+    decoded.append(rounds.decode_draft(rounds.encode_draft(draft, at, 4)[0], at, agreement).draft)
   return jax.tree.map(lambda *leaves: again(np.concatenate(leaves)), *decoded)
 
 
@@ -165,7 +165,7 @@ def test_rounds_end_at_the_end_token_and_at_the_budget():
     assert 2 not in tokens[:-1]
     ended = number[row] and tokens[-1] == 2
     full = number[row] == 3
-    assert ended or full or spent[row, number[row]] > 30  # nothing else ends a round
+    assert ended or full or spent[row, number[row]] > 30  # the only end of a round
   assert not number[~before.cursor.live].any()  # rows that ended with token 0 draft nothing
   lengths, live = after.cursor.length, after.cursor.live
   for row in range(ROWS):

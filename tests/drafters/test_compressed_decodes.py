@@ -1,4 +1,4 @@
-"""Whole compressed decodes: distributions of the target, limiting cases, what the thresholds reach, and resuming."""
+"""Complete compressed decodes: the target's distribution, limiting cases, targets of thresholds, and resuming."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ def test_a_shrunk_support_avoids_empty_rounds():
     kwargs = dict(drafter=drafter, verifier=verifier, max_len=6)
     out[on_empty] = jaxspec.speculate(params, jax.random.key(0), ClassLabels(jnp.zeros((4000,), jnp.int32)), **kwargs)
   assert not out["cloud_token"].counters.drafted.any()
-  assert (out["shrink_support"].report.stats.empty_rounds <= 1).all()  # the last round may have no room for a draft
+  assert (out["shrink_support"].report.stats.empty_rounds <= 1).all()  # the last round may be too short for a draft
   for result in out.values():
     seen = np.bincount(np.ravel_multi_index(tuple(np.asarray(result.tokens)[:, :3].T), (6,) * 3), minlength=216)
     expected = markov_joint(p, 3).ravel() * 4000

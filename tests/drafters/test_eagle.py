@@ -84,7 +84,7 @@ def test_a_tree_scored_at_once_equals_its_paths_scored_alone():
   condition, parents = eagle_condition("captions", 2), np.array([[-1, -1, 0, 1, 2], [-1, 0, 1, 1, 0]])
   tokens = jnp.asarray(np.random.default_rng(0).integers(13, size=(2, 6)), jnp.int32)  # root first
   zeros = jnp.zeros((2,), jnp.int32)
-  draft = jaxspec.Draft(tokens[:, 1:], (), zeros, parents=jnp.asarray(parents, jnp.int32))
+  draft = jaxspec.Draft.tree(tokens[:, 1:], jnp.asarray(parents, jnp.int32), zeros, 0)
   offsets, mask = trees.layout(draft)
   cache = host.init_cache(2, 5 + 6)
   apply = jax.jit(host.apply)

@@ -45,7 +45,7 @@ def test_drafted_distributions_are_those_of_one_pass_over_the_committed_features
   apply = jax.jit(host.apply)
   first, cache = apply(params.target.model, condition, cache, positions=jnp.arange(prefix)[None])
   rest, _ = apply(params.target.model, edge.tokens, cache, positions=prefix + jnp.arange(N)[None])
-  # The committed positions, then the drafter's own predictions after them. What stands after these is not read.
+  # The committed positions, then the drafter's own predictions after them. Later entries are not read.
   own = np.array(jnp.concatenate([first.features, rest.features], axis=1))
   own = np.pad(own, ((0, 0), (0, 2), (0, 0)))
   tokens = np.pad(np.asarray(edge.tokens), ((0, 0), (prefix - 1, 3)))

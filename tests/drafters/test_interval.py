@@ -29,8 +29,8 @@ from tests.helpers import labels, markov_fns, markov_joint, side
 from tests.sqs_pair import tables
 
 # All transformer tests have one shape and one window. Thresholds and keys are traced, so one program serves many tests;
-# where a length of runs, a prefix or a rule is of no matter, it is that of another test. Passes have two widths, a window
-# alone and one with unread tokens: each width is compiled in every program.
+# irrelevant lengths of runs, prefixes and rules are those of another test. Passes have two widths, a window alone and one
+# with pending tokens: each width is compiled in every program.
 N, ROWS, PREFIX = 16, 4, 5
 networks = functools.partial(ciar_pair.networks, cloud_layers=1)
 transformer_gated = functools.partial(ciar_pair.transformer_gated, widths=(4, 8), cloud_layers=1)
@@ -219,7 +219,7 @@ def test_cloud_is_skipped_unless_a_live_row_needs_it():
     return inner.verify(*args)
 
   kwargs["verifier"] = with_verify(inner, verify)
-  for tau in (0.6, INFINITY):  # of the four tokens one is followed by a less certain distribution
+  for tau in (0.6, INFINITY):  # one of the four tokens has a less certain successor
     calls.clear()
     out = run(params._replace(draft=params.draft._replace(gate=jnp.float32(tau))), kwargs, max_len=64)
     jax.effects_barrier()

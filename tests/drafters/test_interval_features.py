@@ -13,12 +13,13 @@ from jaxspec.core.state import Origin
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.rules.greedy import greedy
+from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
-from jaxspec.serving.server.engine import Engine
+from jaxspec.serving.server.engine import Engine, EngineSettings
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.server.served_profile import ServedProfile
-from jaxspec.serving.wire.ciar_codec import CiarWire
-from jaxspec.serving.wire.ciar_message import GatedWire, read_gated, write_gated
+from jaxspec.serving.wire.ciar_codec import CiarCodec
+from jaxspec.serving.wire.ciar_message import CiarLimits, read_ciar, write_ciar
 from jaxspec.serving.wire.framing import MessageError
 from tests.ciar_pair import INFINITY, keys_of, networks, transformer_gated
 from tests.helpers import DRAFT, TARGET, labels, random_params
@@ -37,7 +38,7 @@ def pair(inject="both", *, trained=True, **options):
 
 
 def run(params, kwargs):
-  kwargs = kwargs | dict(loop_fn=jaxspec.host_while_loop)
+  kwargs = kwargs | dict(loop="host")
   return jax.tree.map(np.asarray, jaxspec.speculate(params, keys_of(ROWS), labels(ROWS), max_len=N, **kwargs))
 
 
@@ -94,12 +95,12 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
 @pytest.mark.slow
 def test_a_cloud_gives_the_tokens_of_the_loop():
   params, kwargs = pair(tau=0.25, rule=greedy, prefix=2, cloud_layers=1)
-  out, wire = run(params, kwargs), CiarWire(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
-  sizes = dict(max_streams=1, max_rows=1, max_len=N, widths=(8,))
+  out, codec = run(params, kwargs), CiarCodec(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
+  sizes = EngineSettings(max_streams=1, max_rows=1, max_len=N, widths=(8,))
   example = ClassLabels(np.full(1, TARGET.num_classes - 1, np.int32))
-  cloud = LocalCloud(Engine(params.target, networks(1)[0], [ServedProfile(wire)], example=example, **sizes))
-  edge = dict(cloud=cloud, drafter=kwargs["drafter"], wire=wire, max_len=N, target_prefix=2)
-  far, traffic = decode_over_cloud(params.draft, keys_of(ROWS), labels(ROWS), **edge)
+  cloud = LocalCloud(Engine(params.target, networks(1)[0], [ServedProfile(codec)], example=example, settings=sizes))
+  edge = Edge(params.draft, kwargs["drafter"], codec, N, target_prefix=2)
+  far, traffic = decode_over_cloud(edge, keys_of(ROWS), labels(ROWS), cloud)
   np.testing.assert_array_equal(far.tokens, out.tokens)
   np.testing.assert_array_equal(far.origin, out.origin)
   # 16 + 16 bits, 4 + 1 for each token that was sent, and 16 for each number of the edge's features.
@@ -110,24 +111,24 @@ def test_a_cloud_gives_the_tokens_of_the_loop():
 
 
 def test_messages_with_features_round_trip_and_malformed_ones_are_errors():
-  wire = GatedWire.of(None, vocab=13, window=3, max_len=N, feature_width=4)
+  codec = CiarLimits.of(None, vocab=13, window=3, max_len=N, feature_width=4)
   said = np.zeros((5, 4), np.float32)
   said[1], said[4] = (0.5, -2, 1e-3, 7), (0, 0, 0, 1)
-  data, bits = write_gated(5, 2, [7, 1], [12, 0, 3], wire, said)
-  got = read_gated(data, wire)
+  data, bits = write_ciar(5, 2, [7, 1], [12, 0, 3], codec, said)
+  got = read_ciar(data, codec)
   np.testing.assert_array_equal(got.features, said.astype(np.float16))
-  assert (got.unread, got.drafts, bits) == ((7, 1), (12, 0, 3), 32 + 5 * (4 + 1) + 2 * 4 * 16)
-  assert len(data) <= wire.max_bytes
+  assert (got.pending, got.tokens, bits) == ((7, 1), (12, 0, 3), 32 + 5 * (4 + 1) + 2 * 4 * 16)
+  assert len(data) <= codec.max_bytes
   for bad in (None, said[:4], np.full((5, 4), np.inf, np.float32)):
     with pytest.raises(ValueError, match="finite features"):
-      write_gated(5, 2, [7, 1], [12, 0, 3], wire, bad)
+      write_ciar(5, 2, [7, 1], [12, 0, 3], codec, bad)
   generator = np.random.default_rng(0)
   for _ in range(200):  # any bytes give a message or a MessageError
     noisy = bytearray(data)
     for _ in range(generator.integers(1, 4)):
       noisy[generator.integers(len(noisy))] = generator.integers(256)
     try:
-      read_gated(bytes(noisy[: generator.integers(len(noisy) + 1)]), wire)
+      read_ciar(bytes(noisy[: generator.integers(len(noisy) + 1)]), codec)
     except MessageError:
       pass
 

@@ -51,7 +51,7 @@ def test_official_windows(monkeypatch):
   monkeypatch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(golden["u_draft"][:, 1:], jnp.float32))
   full = jnp.full((rows,), window, jnp.int32)
   tokens = jnp.asarray(golden["draft_tokens"][:, 1:], jnp.int32)
-  draft = Draft(tokens, _log(golden["draft_prob"][:, 1:]), full)
+  draft = Draft.chain(tokens, _log(golden["draft_prob"][:, 1:]), full, 0)
   distributions = jnp.asarray(golden["target_logits"])
 
   def judged(quantile):
@@ -60,7 +60,7 @@ def test_official_windows(monkeypatch):
 
   # The grid of final uniforms covers every quantile of the residual.
   grid = jax.jit(jax.vmap(judged))((np.arange(400, dtype=np.float32) + 0.5) / 400)
-  verdict, ends = jax.tree.map(lambda leaf: leaf[-1], grid), np.asarray(grid.next_token)
+  verdict, ends = jax.tree.map(lambda leaf: leaf[-1], grid), np.asarray(grid.next_tokens[:, 0])
   np.testing.assert_array_equal(grid.num_accepted + 1, np.broadcast_to(golden["n_matched"], (400, rows)))
   for row in range(rows):
     distribution = golden["residual"][row] if golden["rejected"][row] else golden["target_prob"][row, window]

@@ -31,7 +31,7 @@ _jitted = jax.jit(_grow, static_argnames=("top_k", "total"))
 def _draft(grown):
   rows = grown.tokens.shape[0]
   jnp.zeros((rows,), jnp.int32)
-  return Draft(grown.tokens, (), grown.num_levels, parents=grown.parents)
+  return Draft.tree(grown.tokens, grown.parents, grown.num_levels, 0)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth, counted over simulated data sets."""
+"""Coverage of 95 % intervals over simulated data sets."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,11 +11,11 @@ SIZES = pytest.mark.parametrize("number", [400, pytest.param(PROOF, marks=pytest
 
 
 def coverages(find_fn: Callable[[np.random.Generator, int], Sequence], truths: Sequence[float], number: int) -> np.ndarray:
-  """Shares of ``number`` data sets whose intervals hold the truths.
+  """Shares of ``number`` data sets whose intervals contain the true values.
 
   Args:
     find_fn: from a generator and a seed, the intervals of one data set.
-    truths: of each interval.
+    truths: true value of each interval.
   """
   hits = np.zeros(len(truths))
   for seed in range(number):
@@ -25,6 +25,6 @@ def coverages(find_fn: Callable[[np.random.Generator, int], Sequence], truths: S
 
 
 def assert_covered(shares: np.ndarray, number: int) -> None:
-  """93 to 97 % of the data sets of a proof; of fewer, what 999 of 1,000 simulations of a right interval show."""
+  """93 to 97 % of the data sets of a proof; for fewer, the 99.9 % range of a correct interval."""
   low, high = (0.93, 0.97) if number == PROOF else np.array(binom.interval(0.999, number, 0.95)) / number
   assert np.all((low <= shares) & (shares <= high)), shares

@@ -36,7 +36,7 @@ def _markov_params(seed, scale=1.5):
 
 @pytest.mark.slow
 def test_audit_judges_the_drafted_positions_and_no_others():
-  """Figures are given where a draft was judged, and are 0 elsewhere."""
+  """Figures of positions with judged drafts; 0 elsewhere."""
   fns, params = markov_fns(V), _markov_params(0)
   drafter = jaxspec.SmallModelDrafter(fns, window=3, warp=jaxspec.Warp())
   verifier = jaxspec.TargetVerifier(fns, jaxspec.audited(ScaledRule(2.0)), warp=jaxspec.Warp())
@@ -72,7 +72,7 @@ def _audit(generator, images, judged=True):
 
 
 def test_figures_have_intervals_over_prompts():
-  """Images of one prompt are one unit; a few have no interval; nothing judged is no share."""
+  """Images of one prompt are one cluster; a few clusters have no interval; without judged drafts there is no share."""
   audit, calls, full = _audit(np.random.default_rng(0), 8), np.arange(4, 12), lambda rows: np.full(rows, 12)
   found = summarize_audit(audit, full(8), calls)
   for figure in found[:-1]:
@@ -96,7 +96,7 @@ def test_figures_have_intervals_over_prompts():
 
 
 def test_intervals_of_bounded_figures_stay_within_their_bounds():
-  """Also where one prompt is all of it, on both sides; figures that agree are one point."""
+  """Also with a single dominant prompt, on both sides; equal figures give a single point."""
   apart = np.r_[1.0, np.zeros(FEWEST_CLUSTERS - 1)][:, None] * np.ones((1, 12))
   for tv in (apart, 1 - apart):
     found = summarize_audit(TokenAudit(tv > -1, tv, tv, tv, tv, tv), np.full(len(tv), 12), np.full(len(tv), 12))
@@ -108,7 +108,7 @@ def test_intervals_of_bounded_figures_stay_within_their_bounds():
 
 
 def test_what_stands_after_the_end_of_a_text_is_not_counted():
-  """Rows of 2 to 12 tokens, 2 a call; means are over tokens that were drawn."""
+  """Rows of 2 to 12 tokens, 2 per call; means are over drawn tokens."""
   lengths = np.array([2, 4, 6, 8, 10, 12])
   drawn = np.arange(12)[None] < lengths[:, None]
   audit = TokenAudit(drawn, *(value * drawn for value in (0.5, 0.4, 0.3, 0.2, 0.1)))
@@ -143,13 +143,13 @@ def _random_tree():
   tokens = jnp.asarray([[0, 2, 2, 1, 3], [4, 4, 1, 0, 0]], jnp.int32)
   parents = jnp.asarray([[-1, -1, 0, 0, 1], [-1, -1, -1, 2, 2]], jnp.int32)
   two = jnp.full((2,), 2, jnp.int32)
-  draft = Draft(tokens, (), two, parents=parents)
+  draft = Draft.tree(tokens, parents, two, 0)
   return draft, jax.random.normal(jax.random.key(0), (2, 6, V)) * 2
 
 
 @pytest.mark.slow
 def test_exact_trees_have_the_distribution_of_the_target_at_every_node():
-  """Nodes with children, leaves, repeated candidates, and levels that are cut off."""
+  """Nodes with children, leaves, repeated candidates, and truncated levels."""
   draft, target = _random_tree()
   nodes = jnp.asarray([[-1, 0, 1, 2, 4], [-1, 0, 1, 2, 4]])
   at_nodes = lambda draft: jax.vmap(

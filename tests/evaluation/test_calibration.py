@@ -1,4 +1,4 @@
-"""Calibration with the whole decoder reaches the wanted rate on other keys and on other prompts."""
+"""Calibration with the full decoder reaches the target rate on other keys and prompts."""
 
 import dataclasses
 import functools
@@ -127,11 +127,11 @@ def test_most_trials_are_those_of_a_few_images():
   found = find_threshold_by_few(curve("all", 0.0), curve("few", 0.05), 0.3, **settings)
   assert abs(found.rate - 0.3) <= 0.002 and found.tau == pytest.approx(7 / 3, rel=0.02)
   assert trials["all"] <= 3 < trials["few"]
-  # Few images that hardly differ from all: two trials of all, the second where the first was.
+  # Few images that hardly differ from all: two trials of all, at the same threshold.
   trials["all"] = 0
   found = find_threshold_by_few(curve("all", 0.0), curve("few", 1e-4), 0.3, **settings)
   assert abs(found.rate - 0.3) <= 0.002 and trials["all"] == 2
-  # A rate that the few images cannot have ends the search among them, not the search.
+  # A rate that the few images cannot reach ends the search among them only.
   few = lambda tau: min(1 / (1 + tau), 0.3)
   assert abs(find_threshold_by_few(curve("all", -0.1), few, 0.3, **settings).rate - 0.3) <= 0.002
   trials["all"] = 0

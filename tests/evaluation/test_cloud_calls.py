@@ -22,7 +22,7 @@ WIDTHS = (4, 6)
 
 @pytest.mark.slow
 def test_recomputed_passes_are_those_that_ran():
-  """Gates from one that never opens to one that seldom calls the cloud."""
+  """Thresholds from one without local tokens to one with few cloud calls."""
   _, kwargs = markov_gated(P, Q, window=3, max_run=4, score_fn=Random())
   plain, ran = markov_fns(8), []
 

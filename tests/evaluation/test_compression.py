@@ -42,7 +42,7 @@ def test_figures_of_a_decode():
 
 
 def test_figures_of_what_was_sent():
-  """All counts of the traffic, and those of rows by token."""
+  """All counts of the traffic, and counts of rows by token."""
   rows = lambda *values: np.array(values, np.int64)
   traffic = Traffic(rows(100, 20), rows(30, 12), rows(9, 3), rows(2, 1), np.zeros(2, np.int64))
   found = compression_figures(_decode(), traffic)

@@ -1,7 +1,7 @@
-"""Intervals of distances cover what they say, by simulation: see `tests.evaluation.simulation`.
+"""Coverage of intervals of distances, by simulation (`tests.evaluation.simulation`).
 
-Vectors are normal, one set of them shifted. Truths come from closed forms or larger simulations, which share no code with
-the intervals.
+Vectors are normal, one set of them shifted. True values are from closed forms or larger simulations, which share no code
+with the intervals.
 """
 
 import functools
@@ -46,7 +46,7 @@ def test_kernel_distances_cover(number):
 
 @SIZES
 def test_differences_of_kernel_distances_cover(number):
-  """Two methods whose images of a prompt are alike."""
+  """Two methods with similar images of a prompt."""
   truth = _true_kernel_distance(0.5) - _true_kernel_distance(0.2)
 
   def find(generator, seed):
@@ -106,7 +106,7 @@ def _true_precision_recall(shift, size, width):
   [(0.0, 400), pytest.param(0.0, PROOF, marks=pytest.mark.slow), pytest.param(0.6, PROOF, marks=pytest.mark.slow)],
 )
 def test_precision_recall_and_f1_cover(shift, number):
-  """Of one and the same distribution, too; in full size in the proof."""
+  """Also for equal distributions; in full size in the proof."""
   full = number == PROOF
   count, size, width = (64, 16, 4) if full else (32, 8, 2)
   options = dict(set_size=size, splits=100 if full else 50)
@@ -121,7 +121,7 @@ def test_precision_recall_and_f1_cover(shift, number):
 
 @pytest.mark.slow
 def test_differences_of_precision_recall_and_f1_cover():
-  """Two methods whose images of a prompt are alike."""
+  """Two methods with similar images of a prompt."""
   size, number = 16, PROOF
   truth = np.subtract(_true_precision_recall(0.8, size, WIDTH), _true_precision_recall(0.4, size, WIDTH))
 

@@ -81,7 +81,7 @@ def test_kernel_interval_holds_its_value_and_tells_distant_sets_apart():
 
 
 def test_kernel_interval_covers_zero_for_equal_distributions():
-  """At 95 %: 200 pairs of sets, of which an interval that is too short would miss many."""
+  """At 95 %, with 200 pairs of sets."""
   found = [kernel_distance_interval(_features(s, 60), _features(s + 500, 60)) for s in range(200)]
   assert 0.9 <= np.mean([interval.low <= 0 <= interval.high for interval in found])
 

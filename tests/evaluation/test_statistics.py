@@ -1,4 +1,4 @@
-"""Intervals cover what they say, by simulation: 95 % ones hold the truth in 93 to 97 % of simulated data sets."""
+"""Coverage of intervals by simulation: 95 % intervals contain the true value in 93 to 97 % of simulated data sets."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tests.evaluation.simulation import SIZES, assert_covered, coverages
 
 
 def _clusters(generator, prompts=24, samples=4):
-  """Labels ``[N]``, and effects of prompts ``[N]`` that make samples of one prompt alike."""
+  """Labels ``[N]``, and effects of prompts ``[N]`` that correlate samples of one prompt."""
   labels = np.repeat(np.arange(prompts), samples)
   return labels, np.repeat(generator.normal(size=prompts), samples)
 
@@ -28,7 +28,7 @@ def test_paired_differences_cover_with_prompts_as_clusters(number):
 @SIZES
 @pytest.mark.parametrize("samples", [1, 4])
 def test_paired_differences_of_shares_cover(samples, number):
-  """Two methods whose hits hang together: a prompt's own share, and the same draw wherever it decides for both."""
+  """Two methods with correlated hits: a share per prompt, and common draws."""
 
   def find(generator, seed):
     labels = np.repeat(np.arange(60), samples)
@@ -42,7 +42,7 @@ def test_paired_differences_of_shares_cover(samples, number):
 
 @SIZES
 def test_shares_cover_in_the_mean_over_shares(number):
-  """Wilson, at shares from 0.02 to 0.98; no share has an interval of one point, with no success or only successes either."""
+  """Wilson intervals, at shares from 0.02 to 0.98; no interval is a single point, also without successes or failures."""
   hits = 0
   for seed in range(number):
     generator = np.random.default_rng(seed)
@@ -79,7 +79,7 @@ def test_shares_of_scores_cover(number):
 
 @SIZES
 def test_ratios_cover(number):
-  """Tokens per call of images that hold equally many tokens."""
+  """Tokens per call of images with equal numbers of tokens."""
 
   def find(generator, seed):
     return [statistics.ratio(np.full(48, 64.0), 1 + generator.binomial(63, generator.beta(4, 6, size=48)))]
@@ -89,7 +89,7 @@ def test_ratios_cover(number):
 
 @SIZES
 def test_means_of_bounded_numbers_cover(number):
-  """Total variations of the tokens of texts, which have lengths of their own; near 0 as they mostly are."""
+  """Total variations of the tokens of texts of different lengths, mostly near 0."""
 
   def find(generator, seed):
     lengths = generator.integers(8, 64, size=16)
@@ -99,7 +99,7 @@ def test_means_of_bounded_numbers_cover(number):
 
 
 def test_intervals_that_ignore_prompts_are_too_short():
-  """The same data without clusters: the simulation tells a wrong interval from a right one."""
+  """The same data without clusters: the simulation detects intervals that are too short."""
 
   def find(generator, seed):
     labels, effect = _clusters(generator, samples=8)
@@ -114,7 +114,7 @@ def test_holm_steps_down_and_a_wanted_difference_needs_the_clusters_that_show_it
 
 @pytest.mark.parametrize("tests", [1, 4])
 def test_equal_methods_are_shown_to_be_equal_with_the_planned_clusters(tests):
-  """Hits that differ in three of ten prompts: the count is that of the normal formula, and has the power it claims."""
+  """Hits that differ in three of ten prompts: the sample size is that of the normal formula, and has the stated power."""
   pilot = statistics.Difference(0.0, 0.0, 0.0, 1.0, np.sqrt(0.3 / 100), 100)
   needed = statistics.required_equivalent_clusters(pilot, 0.05, tests=tests)
   by_hand = {1: 0.3 * ((1.6449 + 1.2816) / 0.05) ** 2, 4: 0.3 * ((2.2414 + 1.2816) / 0.05) ** 2}[tests]

@@ -1,4 +1,4 @@
-"""Documents of tables of scenes without any network: a painter draws for plain decoding and for methods that do harm."""
+"""Documents of tables of scenes without networks: a painter draws for plain decoding and for harmful methods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HARMLESS, WRONG, WHITE = (
 
 
 def _plain(turn: int, text: str, scene: scenes.Scene) -> scenes.Scene:
-  """Every sixth image shows something else: plain decoding errs too, with another seed in other images."""
+  """Every sixth image is incorrect: plain decoding also errs, in other images for another seed."""
   return _spoilt(scene) if turn % 6 == 0 else scene
 
 
@@ -35,13 +35,13 @@ def _wrong(turn: int, text: str, scene: scenes.Scene) -> scenes.Scene:
 
 
 def _white(turn: int, text: str, scene: scenes.Scene) -> scenes.Scene:
-  """As many images are right, but their background is white wherever it may be."""
+  """The same share of correct images, with white for every unconstrained background."""
   can_be_white = "white" in scenes.parse(text).backgrounds
   return _plain(turn, text, dataclasses.replace(scene, background="white") if can_be_white else scene)
 
 
 def _spoilt(scene: scenes.Scene) -> scenes.Scene:
-  """One of its objects is a car or a house, which can be seen on every background."""
+  """One of its objects becomes a car or a house, which are visible on every background."""
   first, *rest = scene.objects
   noun = "house" if first.noun == "car" else "car"
   return dataclasses.replace(scene, objects=(dataclasses.replace(first, noun=noun, style="noto", colour=None), *rest))
@@ -58,7 +58,7 @@ def drawn(seed: int, change: str) -> list[scenes.Scene]:
 
 
 class PaintingBench:
-  """In the place of a `Bench`: the token of an image is the number of its scene."""
+  """Stand-in for a `Bench`: the token of an image is the number of its scene."""
 
   batch, samples = 8, 1
 
@@ -89,7 +89,7 @@ BENCH = PaintingBench()
 
 
 def counted(entry: Row, calls: float, options: dict[str, Any], audit: dict[str, Any] | None = None) -> dict[str, Any]:
-  """What a decode of so many calls an image would have counted."""
+  """Counters of a decode with this number of calls per image."""
   each = np.full(NUM, calls) + np.arange(NUM) % 3 - 1
   return {
     "label": entry.name, "method": entry.method, "options": options, "sampling": {}, "draft": entry.draft, "alone": False,
@@ -102,7 +102,7 @@ def counted(entry: Row, calls: float, options: dict[str, Any], audit: dict[str, 
 
 @functools.cache
 def document(subject: str = "", margin: float = 0.0) -> dict[str, Any]:
-  """A table of plain decoding, a harmless method, one that errs, and one that prefers white backgrounds."""
+  """A table of plain decoding, a harmless method, a harmful one, and one that prefers white backgrounds."""
   bench, judge, rows = BENCH, SceneJudge(SCORER, BENCH), []
   entries = {
     PLAIN.but(label=claims.PLAIN): (144, {}),

@@ -1,4 +1,4 @@
-"""The hour on an accelerator: cells that are kept, time that is up, and a rehearsal of every step."""
+"""The hour on an accelerator: cached cells, the time limit, and a rehearsal of every step."""
 
 import dataclasses
 import json
@@ -74,7 +74,7 @@ def test_no_time_is_left(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_rehearsal(tmp_path, capsys, monkeypatch):
-  """Every step runs; stopped and started again, it measures nothing twice."""
+  """Every step runs; a restarted run does not measure again."""
   monkeypatch.setattr(networks, "_TINY", dataclasses.replace(networks._TINY, num_layers=1))
   arguments = ["--out", str(tmp_path), "--rehearse", "--minutes", "60"]
   assert status_of(command.main, *arguments) == 0

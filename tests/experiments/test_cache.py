@@ -1,4 +1,4 @@
-"""A kept decode is found again only by the same weights, settings and code."""
+"""A cached decode is used only for the same weights, settings and code."""
 
 import jax.numpy as jnp
 import pytest

@@ -1,4 +1,4 @@
-"""The tables of docs/capacity.md are what the module prints, and its figures those of the arithmetic by hand."""
+"""The tables of docs/capacity.md equal the module's output, and its figures equal arithmetic by hand."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_which_limit_counts():
 
 
 def test_the_simulation_agrees_with_the_formula():
-  """Of a small server, up to 0.7 of its calls; after that it answers what it can, and calls wait."""
+  """For a small server, up to 0.7 of its capacity; above it, throughput saturates and calls wait."""
   capacity = Capacity(max_rows=4, think_s=0.1)
   for share in (0.3, 0.7):
     devices = round(share * capacity.calls_per_s * capacity.round_s)
@@ -60,7 +60,7 @@ def test_the_simulation_agrees_with_the_formula():
 
 
 def test_devices_that_begin_and_end():
-  """One device alone takes its pauses and its steps; a crowd that fills every step takes its calls over those of a step."""
+  """A single device needs the time of its pauses and steps; many devices share full steps."""
   policy, step_s = Policy(4), lambda rows: 0.01 + 0.001 * rows
   alone = simulate(Load(1, 0.02, each=200), step_s, policy)
   assert alone.calls_per_s == pytest.approx(1 / 0.031, rel=0.05) and alone.rows == 1

@@ -1,4 +1,4 @@
-"""The captions that a calibration reads are those that a table of the same seed draws."""
+"""The captions of a calibration equal those of a table with the same seed."""
 
 from experiments.data import captions
 from experiments.engine.scene_images import Scenes

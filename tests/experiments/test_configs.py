@@ -1,4 +1,4 @@
-"""Every table names methods, options and rows that exist; names, files and labels are apart."""
+"""Every table names methods, options and rows that exist; names, files and labels are unique."""
 
 import pytest
 

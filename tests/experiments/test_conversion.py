@@ -1,4 +1,4 @@
-"""What a conversion takes is of one tensor, also where a network lies in many files."""
+"""A conversion needs memory for one tensor, also with many files."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def test_a_folder_of_many_files_streams(tmp_path):
   cost = of_chameleon(config, tmp_path)
   assert checkpoints.read_config(tmp_path / "checkpoint")["config"]["num_layers"] == 12
   assert cost.output > 2 * cost.largest > 200e6
-  assert cost.memory < 0.8 * cost.largest and cost.seconds > 0  # bfloat16 has half of the bytes and stays what it is
+  assert cost.memory < 0.8 * cost.largest and cost.seconds > 0  # bfloat16 has half of the bytes and is not converted
 
 
 def test_depths_that_were_not_measured_lie_on_the_line():

@@ -1,4 +1,4 @@
-"""The draft that is cut out of a Llama: its head starts as the identity, and least squares finds an affine map."""
+"""The draft from layers of a Llama: its head starts as the identity, and least squares finds an affine map."""
 
 import dataclasses
 
@@ -69,7 +69,7 @@ def test_a_run_goes_from_texts_to_a_trained_draft(tmp_path):
   found = jax.jit(llama_fns(config).apply)(params, np.arange(4)[None])[0].logits
   assert config.num_layers == 1 and found.shape == (1, 4, size) and np.isfinite(found).all()
   assert 0 < figures["cut"] < figures["trained"] <= 1
-  again = train(run, target, tmp_path / "run")[2]  # everything is there already
+  again = train(run, target, tmp_path / "run")[2]  # all parts exist already
   assert again == figures
   with pytest.raises(ValueError, match="held-out"):
     train(dataclasses.replace(run, num_held_out=0), target, tmp_path / "other")

@@ -1,4 +1,4 @@
-"""The driver of trainings: what is left, what is done, and the commands in between."""
+"""The driver of trainings: pending runs, finished runs, and commands."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def bundle(tmp_path_factory):
 
 
 def finish(training, bundle, hours=0.5):
-  """Writes what a training would have exported."""
+  """Writes the export of a training."""
   meta = {"run": json.loads(json.dumps(devices._as_json(training.run))), "hours_of_last_start": hours}
   meta["command"] = f"python -m experiments.train.{training.script} --config 1"
   save_random(bundle / training.name, InterHeadConfig(DRAFT), 0, guided=False, **meta)
@@ -41,7 +41,7 @@ def test_what_is_trained_is_passed_over_unless_it_was_trained_otherwise(bundle):
   assert devices.is_trained(placed("inter-1", Path("elsewhere"), "loop.num_steps=5"), found)  # the same run
   assert not devices.is_trained(placed("inter-1", bundle, "loop.num_steps=6"), found)
   assert devices.left([other], found) == "1 to train, about 0:30:00 for 1 of them"
-  assert "nobody has timed eagle yet" in devices.left([other, placed("eagle", bundle)], found)
+  assert "no timings of eagle yet" in devices.left([other, placed("eagle", bundle)], found)
 
 
 def test_commands_have_what_differs_from_their_config(bundle):

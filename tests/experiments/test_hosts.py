@@ -1,4 +1,4 @@
-"""Tables of pairs of scales and of states, of tiny random networks from end to end."""
+"""Tables of pairs of scales and of denoising steps, of tiny random networks from end to end."""
 
 import json
 
@@ -52,13 +52,13 @@ def measured(table, tmp_path):
 
 
 def check(document, calls, length):
-  """What all tables of hosts say."""
+  """Common checks of these tables."""
   rows = {entry["label"]: entry for entry in document["rows"]}
   assert rows["target"]["figures"]["calls_per_image"] == length and "minus_first" not in rows["target"]
   assert rows["draft alone"]["alone"] and rows["split"]["figures"]["calls_per_image"] == calls
   again = rows["target again"]
   assert again["per_image"] == rows["target"]["per_image"]
-  for name in ("class_accuracy", "kid_digits"):  # the same images: no difference, and no chance to see a small one
+  for name in ("class_accuracy", "kid_digits"):  # the same images: no difference, and no power for a small one
     assert again["minus_first"][name]["value"] == 0 and again["minus_first"][name]["adjusted"] == 1
   moved = rows["draft alone"]["minus_first"]
   assert moved["kid_digits"]["adjusted"] >= moved["kid_digits"]["p_value"] and moved["class_accuracy"]["detectable"] > 0
@@ -91,7 +91,7 @@ def test_a_table_of_maps(tmp_path, digits):
   )
   document = measured(Hosts(title="t", bundle=path, rows=rows, **SIZES), tmp_path)
   found, text = check(document, calls=1, length=3)
-  wanted = found.get("CIAR", {"figures": {"calls_per_image": 3 * 0.34}})  # few maps: few rates are in reach
+  wanted = found.get("CIAR", {"figures": {"calls_per_image": 3 * 0.34}})  # few scales: few reachable rates
   assert abs(wanted["figures"]["calls_per_image"] / 3 - 0.34) < 0.25
   assert ("CIAR" in found) != bool(document["left_out"]) and "accepted along the row" in text
 

@@ -50,9 +50,9 @@ def test_gains_are_measured_once_and_drawn(bundle, make, tmp_path, monkeypatch):
   found, text = make(table, "bench:gains")
   assert [(one["batch"], one["acceptance"]) for one in found["rows"]] == [(1, 0.5), (1, 1.0), (2, 0.5), (2, 1.0)]
   assert [one["over_lock_step"] is None for one in found["rows"]] == [True, True, False, False]
-  # Token 0 is the prefill's; six rounds of three tokens bring the other fifteen.
+  # Token 0 is the prefill's; six rounds of three tokens yield the other fifteen.
   assert found["rows"][1]["tokens_per_call"] == pytest.approx(16 / 6) and "**Acceptance is imposed**" in text
-  monkeypatch.delattr("experiments.bench.gains.ImposedBench.figures")  # what was measured is kept
+  monkeypatch.delattr("experiments.bench.gains.ImposedBench.figures")  # measurements are cached
   assert make(table, "bench:gains")[0]["rows"] == found["rows"]
   pytest.importorskip("matplotlib")
   from experiments.figures import gains
@@ -63,7 +63,7 @@ def test_gains_are_measured_once_and_drawn(bundle, make, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_recorded_acceptance_predicts_the_passes(bundle, make):
-  """Random weights make as many passes as the networks whose acceptance was recorded, up to other images."""
+  """Random weights need the same number of passes as the networks with the recorded acceptance, up to other images."""
   methods = (row("speculative", "speculative", draft="small", gamma=2),)
   found, text = make(Recorded(title="T", bundle=str(bundle), methods=methods, batches=(2,), samples=2, turns=2))
   (one,) = found["rows"]
@@ -74,7 +74,7 @@ def test_recorded_acceptance_predicts_the_passes(bundle, make):
 
 @pytest.mark.slow
 def test_parts_of_a_round(bundle, make):
-  """Of a head on features, and of a gated edge, whose rounds need not ask the target."""
+  """For a head on features, and for CIAR, with rounds that do not call the target."""
   methods = (
     Of(str(bundle), row("eagle-chain", draft="feature", gamma=2)),
     Of(str(bundle), row("ciar", draft="edge", tau=0.5, gamma=2)),

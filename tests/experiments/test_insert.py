@@ -1,4 +1,4 @@
-"""A server's table is written in place, and takes the time of a row however many it holds."""
+"""A server's table is written in place, in time independent of its number of rows."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from experiments.bench.insert import costs
 
 @pytest.mark.slow
 def test_a_table_sixteen_times_as_large_takes_the_same_time():
-  """The quickest of many: others use this machine too. A copy of the large table takes a hundred times as long."""
+  """The quickest of many runs, since the machine is shared. A copy of the large table takes a hundred times as long."""
   small, large = costs((8, 128), 41).values()
   assert small.is_in_place and large.is_in_place and large.megabytes > 10 * small.megabytes
   assert min(large.insert_s) < 1.3 * min(small.insert_s) and min(large.step_s) < 1.3 * min(small.step_s)

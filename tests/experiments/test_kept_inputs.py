@@ -1,4 +1,4 @@
-"""Steps that read a part of an image: which part, and that the whole image is the ordinary loss."""
+"""Steps on a part of an image: the part, and the ordinary loss for the full image."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ def test_objects_come_first(seed):
 
 
 def test_edges():
-  """Nothing is before the first token, and nothing after the last."""
+  """At the first and last tokens, which have no neighbour on one side."""
   found = kept_inputs(at((0, 0), (9, 9)), 24, np.random.default_rng(0))
   assert found[0] == 0 and found[-1] == LAST - 1
   assert kept_inputs(at((0, 0)), LAST, np.random.default_rng(0)).tolist() == list(range(LAST))
@@ -50,7 +50,7 @@ def test_edges():
 
 @pytest.mark.slow
 def test_whole_images_have_the_ordinary_loss():
-  """Kept tokens lie where they lay: with all of them, the loss is that of plain teacher forcing; with a part, another."""
+  """Tokens keep their positions: with all of them, the loss equals plain teacher forcing; with a part, it differs."""
   run = SceneRun()
   model = dataclasses.replace(run.model, num_layers=1, dim=16, num_heads=2, vocab_size=16)
   run = dataclasses.replace(run, model=model, text=dataclasses.replace(run.text, num_layers=1))
@@ -75,7 +75,7 @@ def test_whole_images_have_the_ordinary_loss():
 
   plain = token_cross_entropy(_forward(run, params, batch, tokens).logits, tokens)
   assert nats(np.arange(LAST)) == pytest.approx(float(plain) * (LAST + 1), rel=1e-5)
-  assert nats(np.arange(7)) < nats(np.arange(30))  # both are sums of what they predict
+  assert nats(np.arange(7)) < nats(np.arange(30))  # both are sums of their predictions
   assert nats(np.arange(0, LAST, 3)) != pytest.approx(nats(np.arange(1, LAST, 3)), rel=1e-4)
 
 

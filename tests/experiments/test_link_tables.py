@@ -1,4 +1,4 @@
-"""Tables of links: which settings of a sweep differ, long runs of the threshold, and times of a pass."""
+"""Tables of links: significant differences in a sweep, long runs of the threshold, and times of a pass."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ PROMPTS = 32
 
 
 def _row(label: str, ms, **options) -> dict:
-  noise = np.linspace(0.9, 1.1, PROMPTS)  # prompts differ more than rows do
+  noise = np.linspace(0.9, 1.1, PROMPTS)  # prompts differ more than rows
   settings = {"sparsifier": "topk", "beta1": 0.01, "eta": 0.0} | options
   return {"label": label, "options": settings, "at": {t: {"by_prompt": list(noise + value)} for t, value in ms.items()}}
 
@@ -81,7 +81,7 @@ def test_tables_of_the_shipped_pair(tmp_path):
   assert all(len(row["at"]["0.6"]["by_prompt"]) == 2 for row in found["rows"])
   assert len(sweep_claims.sentences(found)) == 2
   trimmed, lazy, half = codecs.measure(lab)["rows"]
-  assert trimmed["drafts_per_round"] == lazy["drafts_per_round"]  # the same drafts, coded otherwise
+  assert trimmed["drafts_per_round"] == lazy["drafts_per_round"]  # the same drafts, coded differently
   assert lazy["coded_bits_per_token"][0] < trimmed["coded_bits_per_token"][0] < half["coded_bits_per_token"][0]
   (row,) = runs.measure(lab)["rows"]
   alpha, eta, first = (row["options"][name] for name in ("alpha", "eta", "beta1"))

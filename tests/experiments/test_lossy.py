@@ -1,4 +1,4 @@
-"""The page about what lossy decoding costs says what tables hold and nothing else."""
+"""The page about the cost of lossy decoding agrees with its tables."""
 
 import json
 

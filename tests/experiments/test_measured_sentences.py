@@ -1,4 +1,4 @@
-"""What pages say about tables in sentences of their own is what the tables hold."""
+"""Sentences in pages agree with their tables."""
 
 import json
 import statistics
@@ -23,12 +23,12 @@ def rows_of(name: str) -> dict[str, dict]:
 
 
 def table_of(name: str) -> list[str]:
-  """Lines of a committed table as it is read."""
+  """Lines of a committed table."""
   return [line for line in (RESULTS / f"{name}.md").read_text().splitlines() if line.startswith("| ")]
 
 
 def test_maps_of_digits():
-  """docs/var.md and the pages of both methods: which rows differ significantly from the target."""
+  """docs/var.md and the pages of both methods: significant differences from the target."""
   rows = rows_of("hosts_table10_var")
   change = lambda label, metric: rows[label]["minus_first"][metric]
   for label in ("draft alone", *(f"CoDe, {first} of 6 maps" for first in (2, 3, 4, 5))):
@@ -50,7 +50,7 @@ def test_maps_of_digits():
 
 
 def test_steps_of_digits():
-  """docs/dit.md and the card of the pair: which rows differ significantly from the target, and by how much."""
+  """docs/dit.md and the card of the pair: significant differences from the target."""
   rows = rows_of("hosts_table10_dit")
   change = lambda label, metric: rows[label]["minus_first"][metric]
   lost = {"draft alone": 67.4, "CIAR at 20 % calls": 52.6, "CIAR at 30 % calls": 40.4, "CIAR at 40 % calls": 21.8}
@@ -86,7 +86,7 @@ def test_steps_of_digits():
 
 
 def test_lossy_methods_on_scenes():
-  """results/lossy.md: what loses, what does not, and how many calls both save."""
+  """results/lossy.md: losses of correct images, and saved calls."""
   rows = rows_of("scenes_lossy")
   right, plain = {label: row["metrics"]["right"]["value"] for label, row in rows.items()}, rows["plain decoding"]
   saved = {label: 1 - row["calls_per_image"] / plain["calls_per_image"] for label, row in rows.items()}
@@ -105,7 +105,7 @@ def test_lossy_methods_on_scenes():
 
 
 def test_continuous_tokens_of_digits():
-  """results/continuous_tokens.md: what the rules do to digits of the causal pair."""
+  """results/continuous_tokens.md: effects of rules on digits of the causal pair."""
   rows = rows_of("cspd_digits_causal")
   change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if label != "target"}
   lost = {label: round(-100 * one["value"]) for label, one in change.items()}
@@ -144,7 +144,7 @@ def test_acceptance_of_continuous_tokens():
 
 
 def test_ends_and_prefixes_of_continuous_tokens():
-  """results/continuous_tokens.md: where chains end, and what a prefix costs; by the exact rule."""
+  """results/continuous_tokens.md: ends of chains, and the cost of a prefix, with the exact rule."""
   found = {}
   for name in ("ends", "prefix"):
     rows = json.loads((RESULTS / f"cspd_{name}_causal.json").read_text())["rows"]
@@ -179,7 +179,7 @@ def test_speed_of_continuous_tokens():
 
 
 def test_walks_of_groups_and_factors_on_scenes():
-  """results/lossy.md: neither moves the calls."""
+  """results/lossy.md: neither changes the number of calls."""
   for name, first, last in (
     ("gsd_groups", "GSD, G 3", "GSD, G 50"),
     ("lantern_factors", "LANTERN++, lambda 1.5", "LANTERN++, lambda 20"),
@@ -237,7 +237,7 @@ def test_lossy_methods_without_top_p():
 
 
 def test_limits_of_groups():
-  """results/lossy.md: what groups of 50 lose by how far apart their tokens may be."""
+  """results/lossy.md: losses of groups of 50 over the largest distance of their tokens."""
   rows, plain = rows_of("scenes_gsd_thresholds"), "plain decoding"
   limited = lambda name, values: [f"GSD, G 50, {name} {value:g}" for value in values]
   distances, gaps = limited("distance", (0.25, 0.5, 1, 2)), limited("gap", (0.02, 0.05, 0.5))
@@ -271,7 +271,7 @@ def test_exact_methods_on_scenes():
 
 
 def test_bias_of_walks():
-  """results/discrete.md: what groups and factors do to a token, over 16 images."""
+  """results/discrete.md: bias of groups and factors per token, over 16 images."""
   read = lambda name: json.loads((RESULTS / f"{name}.json").read_text())["rows"]
   first, *_, last = read("audit_gsd")
   assert last["label"] == "group-size 50" and round(last["tv"]["value"], 2) == 0.08
@@ -340,7 +340,7 @@ def test_an_edge_that_keeps_tokens_on_scenes():
 
 
 def test_threshold_prefix_and_discrete_sets():
-  """results/ciar.md: correct images over one setting of CIAR, and what was detectable."""
+  """results/ciar.md: correct images over one setting of CIAR, and the detectable difference."""
   right = lambda name: {label: 100 * row["metrics"]["right"]["value"] for label, row in rows_of(name).items()}
   text = lambda name: (RESULTS / f"{name}.md").read_text()
   walked = right("scenes_ciar_tau")
@@ -353,9 +353,7 @@ def test_threshold_prefix_and_discrete_sets():
   (line,) = [line for line in (DOCS / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
   assert "not significant" in line and "8.0 points" in line
   sets = right("scenes_ciar_discrete")
-  assert len(
-    sets
-  ) == 9 and "Smallest true difference from CIAR detectable with 80 % power: correct images 4.1" in text(
+  assert len(sets) == 9 and "Smallest true difference from CIAR detectable with 80 % power: correct images 4.1" in text(
     "scenes_ciar_discrete"
   )
   assert all(abs(value - sets["CIAR"]) < 0.45 for label, value in sets.items() if label.startswith("k "))
@@ -369,7 +367,7 @@ def trained_means(name):
 
 
 def test_windows_of_the_edge():
-  """results/ciar.md: at 15 % calls each longer window is better than the one before."""
+  """results/ciar.md: at 15 % calls each longer window is better than the previous one."""
   rows = rows_of("scenes_ciar_window")
   names = [f"window {window}" for window in (1, 2, 4, 8)]
   right = [100 * rows[name]["metrics"]["right"]["value"] for name in names]
@@ -403,7 +401,7 @@ def test_depth_of_edge_networks():
     ("guidance", {"unguided": 64.8}, {"guided": 66.5}, 5.2),
   ],
 )  # fmt: skip
-def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected, smallest):
+def test_settings_of_edge_networks_without_a_significant_difference(name, base, expected, smallest):
   """results/ciar.md: correct images over three trainings of each setting, at 30 % calls; none differs from the first."""
   table = f"scenes_ciar_{name}"
   assert trained_means(table) == pytest.approx(base | expected, abs=0.06)
@@ -413,7 +411,7 @@ def test_settings_of_edge_networks_that_are_not_told_apart(name, base, expected,
 
 
 def test_weights_of_the_loss():
-  """results/ciar.md: correct images over three trainings of each weight, at 30 % calls; one differs."""
+  """results/ciar.md: correct images over three trainings of each weight, at 30 % calls; one differs significantly."""
   means, text = trained_means("scenes_ciar_weights"), (RESULTS / "scenes_ciar_weights.md").read_text()
   expected = {
     "the whole loss": 64.8, "variation 0": 63.7, "variation 4": 65.1, "cross entropy 0": 65.8, "cross entropy 1": 64.6,
@@ -421,13 +419,13 @@ def test_weights_of_the_loss():
   }  # fmt: skip
   assert means == pytest.approx(expected, abs=0.06)
   found = seeds.compare(documents(RESULTS)["scenes_ciar_weights"])
-  told = {name: corrected.adjusted for name, corrected in found.against.items() if corrected.adjusted < 0.05}
-  assert told == pytest.approx({"alpha 4": 0.014}, abs=0.0005)
+  significant = {name: corrected.adjusted for name, corrected in found.against.items() if corrected.adjusted < 0.05}
+  assert significant == pytest.approx({"alpha 4": 0.014}, abs=0.0005)
   assert "Smallest true difference detectable with 80 % power: 5.7 points" in text
 
 
 def test_parts_of_a_round():
-  """results/speed.md: what the networks take of a round."""
+  """results/speed.md: share of the networks in a round."""
   shares: dict[str, int] = {}
   for line in table_of("bench_rounds")[1:]:
     method, part, _, _, share = (cell.strip() for cell in line.split("|")[1:-1])
@@ -450,7 +448,7 @@ def test_speed_of_scenes():
 
 
 def test_plans_compiled_for_tpus():
-  """docs/many_devices.md: what fits, and how far plan and compiler are apart."""
+  """docs/many_devices.md: what fits in memory, and differences between plan and compiler."""
   head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of("bench_tpu_plans")]
   rows = [dict(zip(head, cells)) for cells in body]
   assert len(rows) == 24

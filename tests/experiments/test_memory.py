@@ -9,7 +9,7 @@ from jaxspec.models.llamagen import LlamaGenConfig
 
 @pytest.mark.slow
 def test_conversion_streams(tmp_path):
-  """The output is eight times as large as the largest tensor; the rest is what reading a file takes."""
+  """The output is eight times as large as the largest tensor; the rest is memory for reading a file."""
   config = LlamaGenConfig(num_layers=16, dim=512, num_heads=8, vocab_size=16384, num_tokens=16, num_classes=10)
   sizes, found = sizes_of(config), conversion_of(config, tmp_path)
   assert sizes["output"] > 7 * sizes["largest"] > 200e6

@@ -1,4 +1,4 @@
-"""Official code beside ours: what is refused before anything runs, the watch over the machine, and the table."""
+"""Official code beside ours: early errors, the monitor of the machine, and the table."""
 
 import importlib.machinery
 import importlib.util
@@ -99,7 +99,7 @@ def test_programs_take_turns(tmp_path, monkeypatch):
 
 
 def test_noise_of_mar_comes_in_the_order_of_the_official_sampler(monkeypatch):
-  """Four tokens in two iterations with guidance; the network is a stand-in that adds up what it is given."""
+  """Four tokens in two iterations with guidance; the network is a stand-in that sums its inputs."""
   torch = types.ModuleType("torch")
   torch.tensor = lambda array: Tensor(array)
   torch.randn = torch.randn_like = None
@@ -121,7 +121,7 @@ def test_noise_of_mar_comes_in_the_order_of_the_official_sampler(monkeypatch):
 
 
 class Tensor(np.ndarray):
-  """As much of PyTorch's tensors as the tape needs."""
+  """Interface of PyTorch's tensors for the tape."""
 
   def __new__(cls, array):
     return np.asarray(array).view(cls)
@@ -168,7 +168,7 @@ def test_a_checkout_that_lacks_something_is_one_line(tmp_path, text, found):
 
 
 def test_what_others_use(monkeypatch):
-  """Half of two cores for ten seconds, of which a second is our own."""
+  """Half of two cores for ten seconds, including one second of our own."""
   monkeypatch.setattr(quiet.os, "cpu_count", lambda: 2)
   monkeypatch.setattr(quiet.os, "sysconf", lambda name: 100)
   texts, own, clock = iter([STAT.format(user=0), STAT.format(user=1000)]), iter([5.0, 6.0]), iter([50.0, 60.0])

@@ -1,4 +1,5 @@
-"""Races of every kind of networks from the turns to the printed table; decodes are made up, so nothing is compiled."""
+"""Alternating timings of every kind of networks, from the turns to the printed table; decodes are fake, so nothing is
+compiled."""
 
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from tests.run import test_denoising as test_states
 from tests.run import test_scales as test_maps
 from tests.run import tiny
 
-# How networks are written, and what they draw.
+# Formats of networks, and their kinds of results.
 KINDS = {
   "captions": (tiny.captions, "red apple"),
   "texts": (lambda path: tiny.texts(path) / "target", "on"),
@@ -33,14 +34,14 @@ PLAIN_LENGTHS, OWN_LENGTHS = np.array([[8, 4], [4, 8]]), np.array([[2, 4], [4, 2
 
 
 def drawn(lengths):
-  """Results of turns of rows with 1 call for 2 tokens."""
+  """Results of turns, with rows of 1 call for 2 tokens."""
   counts = [np.array(each) for each in lengths]
   return [SimpleNamespace(lengths=one, counters=Counters(*(one // 2,) * 6)) for one in counts]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_race_of_every_method_is_printed(kind, tmp_path, monkeypatch):
-  """Texts are as long as they are, so their clock is that of a token; rows of images have one length."""
+  """Texts differ in length, so their time is per token; rows of images have one length."""
   write, prompt = KINDS[kind]
   path, lab = str(write(tmp_path / "networks")), Lab(tmp_path)
   is_text = kind == "texts"
@@ -60,7 +61,7 @@ def test_a_race_of_every_method_is_printed(kind, tmp_path, monkeypatch):
   assert len(document["rows"]) > 1 and document["ends"] == is_text
   head, _, *lines = [line for line in text.splitlines() if line.startswith("|")]
   assert len(lines) == len(document["rows"])
-  if is_text:  # twice as fast for half as many tokens is no gain
+  if is_text:  # half the time for half the tokens is not a gain
     assert "ms per token" in head and "333.33" in lines[0] and all("| 333.33 | 1 |" in line for line in lines[1:])
     assert "| 3.0 | 2.00 |" in lines[0] and "seconds per token" in text and "other texts" in text
     assert "Left out gsd" in text and all("gsd" not in line for line in lines)

@@ -1,4 +1,4 @@
-"""What a server does with a frame before its network runs, of small frames."""
+"""Work of a server on a frame before its network runs, for small frames."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The runner: lists, refuses in one line, and makes a table of tiny random networks from end to end."""
+"""The runner: lists, errors of one line, and a table of tiny random networks from end to end."""
 
 import dataclasses
 import json
@@ -66,7 +66,7 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture
 def tiny(monkeypatch, bundle):
-  """A race of the runner's own; prompts of its vocabulary."""
+  """A tiny table of alternating timings, with prompts of its vocabulary."""
   rows = (PLAIN.but(label="plain decoding"), row("ar", "cooler", sampling={"temperature": 0.5}), row("sqs", draft="nobody"))
   table = Race(title="A tiny race", bundle=bundle, heats=(Heat(2, 2, rows),), notes=("A note.",))
   monkeypatch.setattr(run, "tables", lambda: {"tiny:race": table})
@@ -109,10 +109,10 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
   monkeypatch.setattr("experiments.engine.bench.prepare", lambda *args: made.append(args))
   np.testing.assert_array_equal(again.decode(PLAIN).tokens, drawn.tokens)
   assert not made
-  # Other settings, prompts and seeds have other names.
+  # Other settings, prompts and seeds give other names.
   assert not again.is_decoded(PLAIN.but(seed=1)) and not again.is_decoded(PLAIN.but(sampling={"temperature": 0.5}))
   assert not Bench(lab.pipeline(bundle), prompts[::-1], lab.decodes, batch=2).is_decoded(PLAIN)
-  # A setting of all rows is like one of every row, and a row's own stands above it.
+  # A setting of all rows equals the setting in each row, and a row's own takes precedence.
   cool = Bench(lab.pipeline(bundle), prompts, lab.decodes, batch=2, sampling=(("temperature", 0.5),))
   own, back = (PLAIN.but(sampling={"temperature": heat}) for heat in (0.5, 1.0))
   assert cool.weights(PLAIN) == again.weights(PLAIN) and cool.settings(PLAIN) == again.settings(own)
@@ -121,7 +121,7 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_rates_of_stored_thresholds(tmp_path):
-  """A table that takes what the checkpoint has: no search; settings of another kind are left out by name."""
+  """A table with the checkpoint's thresholds: no search; rows of other settings are skipped by name."""
   target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
   path = make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar")
   file = path / "edge" / "config.json"
@@ -140,7 +140,7 @@ def test_rates_of_stored_thresholds(tmp_path):
     "Left out other: Must have the score interval of stored thresholds, we instead got entropy.",
   ]
   assert found["rows"][-1]["options"]["tau"] == pytest.approx(0.25) and found["rows"][-1]["wanted_rate"] == 0.3
-  # Decodes of a threshold that has moved since are not read back.
+  # Cached decodes of a former threshold are not used.
   rate = row("ciar", draft="edge", cloud_rate=0.3, gamma=1)
   names = table.bench(lab)._names(rate)
   document["meta"]["calibration"]["thresholds"][0]["tau"] = 0.7
@@ -158,10 +158,10 @@ def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tm
   before = len(programs)
   found = bench.matched(wanted)
   calls, drawn = bench.calls(found), bench.decode(found)
-  assert abs(calls.call_rate - 0.35) <= 0.02 and 0 < dict(found.options)["tau"]  # few tokens: few rates are in reach
+  assert abs(calls.call_rate - 0.35) <= 0.02 and 0 < dict(found.options)["tau"]  # few tokens: few reachable rates
   assert len(programs) == 1 + before  # thresholds share a program
   np.testing.assert_array_equal((drawn.origin == Origin.LOCAL).sum(1), drawn.counters.local)
-  # A second bench, one batch lost: it decodes that one again, the same, and nothing else.
+  # A second bench, with one batch lost: it decodes only that batch again, with the same result.
   lost = tmp_path / "decodes" / f"{bench._names(found)[1]}.pickle"
   lost.unlink()
   again = Bench(lab.pipeline(bundle), bench.prompts, lab.decodes, batch=16)
@@ -203,7 +203,7 @@ def test_tables_of_classes(network, tmp_path):
 
 @pytest.mark.slow
 def test_a_table_of_scenes(tmp_path, caplog):
-  """Random networks draw nothing that is right; every kind of row has its figures, and a second run reads what was kept."""
+  """Random networks draw no correct images; every kind of row has its figures, and a second run reads the cache."""
   target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
   path = str(make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar"))
   rows = (

@@ -1,4 +1,4 @@
-"""Tables of scenes: what is read is what was painted, harm shows, no harm does not."""
+"""Tables of scenes: the reader recovers painted scenes; harm is significant, no harm is not."""
 
 import json
 
@@ -87,7 +87,7 @@ def test_rates_are_held_or_missed():
 
 
 class _Clock:
-  """A bench of which every batch takes a second."""
+  """A bench where every batch takes a second."""
 
   batch = 8
 

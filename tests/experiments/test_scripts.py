@@ -1,5 +1,4 @@
-"""Modules of ``experiments`` import: what they take from the package and from each other exists; none reads the command
-line's."""
+"""Modules of ``experiments`` import: their imports exist; none imports the command line."""
 
 import importlib
 import pkgutil

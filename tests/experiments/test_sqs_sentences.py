@@ -1,4 +1,4 @@
-"""What docs/results/sqs.md says about the tables of `sqs` in sentences of its own is what the tables hold."""
+"""Sentences of docs/results/sqs.md agree with the tables of `sqs`."""
 
 import json
 

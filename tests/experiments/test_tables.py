@@ -1,4 +1,4 @@
-"""Every committed table is what `experiments.engine.tables.render` makes of the JSON beside it, and names its command."""
+"""Every committed table equals `experiments.engine.tables.render` of its JSON, and names its command."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ from jaxspec.core.overrides import override
 
 RESULTS, TABLES = run.RESULTS, run.tables()
 DOCUMENTS = run.documents(RESULTS)
-# Written by ``jaxspec bench``, whose tests have it.
+# Written by ``jaxspec bench``, and tested there.
 BY_THE_COMMAND_LINE = {"bench"}
 
 
@@ -111,7 +111,7 @@ def test_rows_with_figures_of_every_image_are_compared_pair_by_pair():
     noise = [0.001 * (number % 3) for number in range(20)][::step]
     entry["per_image"] = {"unfaithful": [x + shift + e for x, e in zip(spread_out, noise)]}
   assert order() == 1
-  rows[0]["per_image"]["unfaithful"][3] = None  # a prompt that says nothing about it
+  rows[0]["per_image"]["unfaithful"][3] = None  # a prompt without this attribute
   assert order() == 1
 
 

@@ -1,4 +1,4 @@
-"""Compiled plans: a row says both, and what fails is one line."""
+"""Compiled plans: a row has both, and an error is one line."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ SAID = dict(
 
 
 def table_of(tmp_path, monkeypatch, *, status=0, error=""):
-  """Cells of a table of one tiny decode, whose child says something; it is measured twice and asks once."""
+  """Cells of a table of one tiny decode with a given output of the child; measured twice with one child."""
   plan = make_plan(DISCRETE, parse_device("v5e:2x2"), batches=(4,))
   printed, asked = json.dumps(plan.as_json() | {"compiled": SAID}), []
   run = lambda command, **given: asked.append(command) or subprocess.CompletedProcess(command, status, printed, error)
@@ -57,13 +57,13 @@ def test_a_program_that_is_not_made_is_a_row(tmp_path, monkeypatch, error, shown
 
 
 def test_what_is_not_of_the_compiler_is_no_row(tmp_path, monkeypatch):
-  """A missing library ends the table, and nothing is kept that would stay when it is there."""
+  """A missing library ends the table, and the error is not cached."""
   with pytest.raises(ValueError, match="can be compiled, we instead got: ValueError, Must have libtpu"):
     table_of(tmp_path, monkeypatch, status=1, error="ValueError, Must have libtpu to compile\n")
   assert not list(tmp_path.rglob("*.pickle"))
 
 
 def test_a_child_ends_with_one_line(capsys):
-  """On a GPU nothing can be compiled for that is not there."""
+  """GPU programs need a GPU to compile."""
   assert tpu_child.main(["llamagen-b", "h100", "1", "ar"]) == 1
   assert capsys.readouterr().err.startswith("ValueError, Must have a TPU")

@@ -1,4 +1,4 @@
-"""Anole and Lumina-mGPT as families: prompts, images, tables, and what does not fit."""
+"""Anole and Lumina-mGPT as families: prompts, images, tables, and mismatches."""
 
 import dataclasses
 import shutil
@@ -39,8 +39,8 @@ def lumina(folders, tmp_path_factory):
   return load_pipeline(folders["lumina"], drafts={"small": folders["rows"], **heads})
 
 
-# Windows of every kind: drafts of the target itself, of a head that continues its features, of an edge network. The edge
-# accepts nothing alone, so that its windows are exact, too.
+# Windows of every kind: drafts of the target, of a head on its features, of an edge network. The edge accepts nothing
+# locally, so that its windows are exact, too.
 EXACT = {
   "sjd": methods.Sjd(window=3),
   "eagle": methods.Eagle(draft="head", tree_size=4, tree_top_k=2, tree_depth=1),
@@ -109,7 +109,7 @@ def test_tokens_become_images(lumina):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_greedy_windows_are_greedy_decoding(lumina, name):
-  """Guided, a batch of prompts of different lengths; row ends stand where they must."""
+  """Guided, a batch of prompts of different lengths; row ends are at their positions."""
   kwargs = dict(key=jax.random.key(0), temperature=0.0)
   plain = lumina(PROMPTS, method="ar", **kwargs)
   windows = lumina(PROMPTS, method=EXACT[name], **kwargs)
@@ -122,13 +122,13 @@ def test_greedy_windows_are_greedy_decoding(lumina, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_windows_across_row_ends_are_exact(lumina, name):
-  """Chi-square of the codes on both sides of a row end against their joint distribution, guided and with top-k."""
+  """Chi-square of the codes on both sides of a row end against their joint distribution, with guidance and top-k."""
   row = [0, 60, DISCRETE["end_prompt"], DISCRETE["begin_image"], DISCRETE["first_size"] + 2, DISCRETE["first_size"] + 1]
   prompts = lambda num: Prompt(np.repeat(np.asarray([row], np.int32), num, axis=0), np.ones((num, len(row)), bool))
   sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
   out = lumina.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
   found = out.tokens
-  assert out.counters.accepted.sum() > 4096  # a row end each, and codes
+  assert out.counters.accepted.sum() > 4096  # a row end, and codes
 
   fns, side = sampling.side(lumina.target)
   first, second = (codes.ravel() for codes in np.meshgrid(np.arange(16), np.arange(16), indexing="ij"))

@@ -1,4 +1,4 @@
-"""Images of vector tokens: class names, orders of rows, what a decode is finished with, pixels, and what is refused."""
+"""Images of continuous tokens: class names, orders of rows, `Family.finish`, pixels, and errors."""
 
 import dataclasses
 
@@ -106,7 +106,7 @@ def test_causal_rows_stand_in_raster_order(raster):
 
 @pytest.mark.slow
 def test_pixels_of_tokens_with_noise_in_them(mar):
-  """Latents are divided by the part of them that is no noise."""
+  """Latents are divided by their signal."""
   family = dataclasses.replace(mar, vae=tiny.checkpoint(tiny.VAE, "vae", tiny.weights(tiny.VAE, 0)))
   tokens = np.random.default_rng(0).normal(size=(2, 4, 2)).astype(np.float32)
   images, sampling = family.decode(tokens, sampling=ContinuousSampling(5)), ContinuousSampling(5, 2)

@@ -1,4 +1,4 @@
-"""Features that come as arrays: of NumPy, or as tensors in a type that NumPy does not know."""
+"""Features as arrays: of NumPy, or tensors of a dtype unknown to NumPy."""
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +11,7 @@ MASK = np.array([[True, True, False], [True, True, True]])
 
 
 class Tensor:
-  """As much of a torch tensor as is asked for: NumPy cannot read it where it is."""
+  """Interface of a torch tensor on a GPU, which NumPy cannot read."""
 
   def __init__(self, values, dtype):
     self._values, self._dtype = values, dtype

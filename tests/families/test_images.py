@@ -1,4 +1,5 @@
-"""Images of ids: captions, classes and features as conditions, pixels of tokens, and networks that do not fit."""
+"""Images of discrete tokens: captions, classes and features as conditions, pixels of tokens, and networks that do not
+fit."""
 
 import dataclasses
 

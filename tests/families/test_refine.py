@@ -1,4 +1,4 @@
-"""The steps that a decode with ``stop`` leaves out, taken for all tokens at once."""
+"""The remaining steps of a decode with ``stop``, taken for all tokens at once."""
 
 import functools
 
@@ -24,9 +24,9 @@ LABELS = ClassLabels(jnp.asarray([0, 2, 1]))
 
 @pytest.mark.slow
 def test_refined_tokens_take_the_steps_left_out():
-  """Token by token from the prefix alone, as the one pass over all positions does it.
+  """One pass over all positions equals token by token from each prefix.
 
-  The reference is one program: its hundreds of operations would be compiled one by one otherwise.
+  The reference is one program, so that its hundreds of operations are not compiled one by one.
   """
   head = causal_token_fns(CONFIG)
   params = random_params(head.network, 0, scale=0.3)

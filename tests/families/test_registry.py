@@ -1,14 +1,16 @@
-"""Families by name: those that generate, those of your own, and what they were called before."""
+"""Families by name: generating ones, user-defined ones, and former names."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from jaxspec.families import token_images
+from jaxspec.families import register, token_images
 from jaxspec.models import registry
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Pairs, Prefixed, Prompt
+from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.registry import FAMILIES, FamilySpec
+from jaxspec.models.trunk import Trunk, declare, find_trunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,14 +22,21 @@ OWN = FamilySpec(OwnConfig, lambda config: None, "jaxspec.families.token_images:
 
 
 def test_families_of_your_own():
-  with registry.registered("own", OWN):
+  with FAMILIES.adding("own", OWN):
     assert registry.make_config("own", {"width": 4}) == OwnConfig(4) and registry.family_name(OwnConfig()) == "own"
     assert "own" in registry.generating() and registry.family_maker("own") is token_images.make_family
-    with pytest.raises(ValueError, match="a new name"):
-      registry.register("own", OWN)
+    with pytest.raises(ValueError, match="a new name for a family, we instead got 'own'"):
+      register("own", OWN)
     with pytest.raises(ValueError, match="a config class of its own for other, OwnConfig is that of own"):
-      registry.register("other", OWN)
+      register("other", OWN)
   assert "own" not in FAMILIES
+
+
+def test_a_trunk_is_declared_once():
+  trunk = find_trunk(LlamaGenConfig())
+  assert isinstance(trunk, Trunk) and find_trunk(OwnConfig()) is None
+  with pytest.raises(ValueError, match="a new name for a trunk, we instead got 'llamagen'"):
+    declare("llamagen", OwnConfig, trunk)
 
 
 def test_every_host_is_found():

@@ -1,4 +1,4 @@
-"""Images of texts that a T5 encoder reads: what is encoded, when the encoder is in memory, and folders that do not fit."""
+"""Images from texts with a T5 encoder: conditions, the encoder's memory, and folders that do not fit."""
 
 import shutil
 
@@ -44,7 +44,7 @@ def _is_loaded(family):
 
 
 def test_prompts(family, folder):
-  """Cleaned, cut, encoded with padding last, then padded in front."""
+  """Cleaned, truncated, encoded with padding on the right, then padded on the left."""
   assert isinstance(family, T5Family) and not _is_loaded(family)
   encoded = family.encode(PROMPTS)
   whole = checkpoints.load(folder)
@@ -77,7 +77,7 @@ def test_weights_are_there_while_they_are_used(family, folder, tokenizer):
   family.release()
   assert not _is_loaded(family)
   jax.tree.map(np.testing.assert_array_equal, family.encode(["a fox"]).condition, first)
-  # A network that was loaded elsewhere stays what it is.
+  # A loaded network is unchanged.
   parts = FamilyParts("here", {"tokenizer": tokenizer, "text": checkpoints.load(folder)})
   given = make_family(family.target, parts)
   given.release()

@@ -1,4 +1,4 @@
-"""Texts: beginnings of different lengths, continuations, drafts of other families, and texts that are too long."""
+"""Texts: prompts of different lengths, continuations, drafts of other families, and texts that are too long."""
 
 import dataclasses
 
@@ -100,7 +100,7 @@ def test_drafts(family, llama, tmp_path):
   tiny.byte_tokenizer([*reversed(tiny.WORDS[:-1]), tiny.WORDS[-1]]).save(str(tmp_path / TOKENIZER_FILE))
   with pytest.raises(ValueError, match="its tokenizer has other tokens"):
     family.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path), SAME_FAMILY)
-  family.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path / "none"), SAME_FAMILY)  # it need not have one
+  family.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path / "none"), SAME_FAMILY)  # optional for a draft
   family.check_fit(tiny.checkpoint(EagleConfig.of(tiny.NEO), "own"), "eagle")
   fields = dataclasses.asdict(EagleConfig.of(tiny.NEO)) | {"vocab_size": 8}
   head = tiny.checkpoint(EagleConfig(**fields), "feature")
@@ -117,7 +117,7 @@ def test_tokenizers_that_do_not_fit(tmp_path):
 
 
 def test_a_draft_need_not_be_a_language_model(family):
-  """A table of counts, as a method of one's own may read it: no length is known, and no cache is counted."""
+  """A table of counts as draft of a user-defined method: without a known length, and without a cache."""
   condition, counts = family.encode("once upon").condition, Network(len, {"counts": np.zeros(4)})
   assert family.check_length(counts, condition, 10**6) == []
   with_draft, alone = (

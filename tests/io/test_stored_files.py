@@ -1,4 +1,4 @@
-"""Files that cannot be opened, and pointers of Git LFS in the place of files, are said to be that."""
+"""Errors name files that cannot be opened, and Git LFS pointers in place of files."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Arrays written one after another are what the safetensors library writes and reads."""
+"""Arrays written one by one equal those of the safetensors library."""
 
 import weakref
 
@@ -28,7 +28,7 @@ def test_the_bytes_are_those_of_the_library(tmp_path):
 
 
 class _Lazy:
-  """An array that is made when it is asked for; ``made`` are all of them that were."""
+  """An array made on demand; ``made`` lists the made ones."""
 
   made: list[weakref.ref] = []
   shape, dtype = (4, 4), np.dtype(np.float32)

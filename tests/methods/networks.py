@@ -83,7 +83,7 @@ def codebook():
   return jnp.asarray(np.random.default_rng(0).normal(size=(helpers.TARGET.vocab_size, 4)), jnp.float32)
 
 
-# Small windows compile fast; everything else, and every method that is not named, is as declared.
+# Small windows compile fast; other options have their defaults.
 SMALL = {
   "ar": {}, "speculative": {"gamma": 3}, "sqs": {"max_drafts": 3}, "lantern": {"gamma": 3, "num_neighbours": 2},
   "sjd": {"window": 3}, "gsd": {"window": 3, "group_size": 2}, "scaled": {"window": 3},
@@ -101,7 +101,7 @@ def small(name: str, **options) -> methods.Method:
 
 
 def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
-  """A decoder on the tiniest networks that the method runs on; ``fields`` go over its own and those of its space."""
+  """A decoder on the smallest networks for the method; ``fields`` override its own and those of its space."""
   name = method.name
   if method.tokens == methods.SCALES:
     known = dict(target=maps(1), draft=maps(2), sampling=sampling or ScaleSampling())

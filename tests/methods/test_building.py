@@ -1,4 +1,4 @@
-"""Every method builds its parts on tiny networks, decodes with the right shapes, and says what it misses."""
+"""Every method builds its parts on tiny networks, decodes with correct shapes, and reports missing inputs."""
 
 import dataclasses
 
@@ -61,7 +61,7 @@ def test_equal_settings_give_equal_parts(name):
   assert static(decoder(first.method, other)) == static(first)
 
 
-# What methods miss besides a draft network; others say it by themselves.
+# Missing inputs of methods besides a draft network.
 NEEDS = {"gsd": {"codebook", "vocab_size"}} | dict.fromkeys(("lantern", "eagle-lantern"), {"codebook"})
 NEEDS |= dict.fromkeys(("sqs", "sjd", "scaled", "ciar"), {"vocab_size"})
 NEEDS |= dict.fromkeys(("ar", "speculative", "eagle", "eagle-chain"), set())
@@ -75,7 +75,7 @@ def test_missing_parts_are_named(name):
   ):  # fmt: skip
     fields = {field: None}
     if field == "vocab_size" and name.startswith("eagle"):
-      continue  # the config of the host says it
+      continue  # given by the config
     try:
       decoder(small(name), **fields).parts
     except ValueError as error:
@@ -173,7 +173,7 @@ def test_published_rules_of_vectors_are_reached_by_options():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["speculative", "sqs", "lantern", "sjd", "gsd", "scaled", "eagle", "eagle-chain"])
 def test_at_temperature_zero_every_method_draws_the_greedy_tokens(name):
-  """Nothing can be borrowed between tokens then, so lossy methods draw the greedy row too."""
+  """Tokens cannot borrow probability then, so lossy methods also draw the greedy row."""
   options = {"max_gap": 0.0} if name == "gsd" else {"factor": 1.0} if name == "lantern" else {}
   greedy = SamplingConfig(temperature=0.0)
   bound = decoder(small(name, **options), greedy)

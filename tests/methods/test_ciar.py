@@ -32,7 +32,7 @@ def _with(draft: Network, **meta) -> Network:
 
 
 def test_one_draw_for_all_rules_of_a_comparison():
-  """`auto` is what it was: quantized for exact, dense else. A draw that is given is the same drafter for every rule."""
+  """`auto` is quantized for exact, else dense. A given draw is the same drafter for every rule."""
   drafter = lambda **options: decoder(small("ciar", num_neighbours=2, **options)).parts.drafter
   sparse, dense = ({verify: drafter(verify=verify, draw=draw) for verify in VERIFY} for draw in ("sparse", "dense"))
   assert len(set(sparse.values())) == len(set(dense.values())) == 1 and sparse["exact"] != dense["exact"]
@@ -67,7 +67,7 @@ def test_a_dense_view_of_quantized_drafts_is_judged_as_they_are():
   np.testing.assert_allclose(probs[real], expected[real], atol=1e-6)
   np.testing.assert_allclose(probs[~real], 1 / vocab, atol=1e-6)
 
-  draft = Draft(jnp.asarray(tokens, jnp.int32), proposal, jnp.asarray(num, jnp.int32))
+  draft = Draft.chain(jnp.asarray(tokens, jnp.int32), proposal, jnp.asarray(num, jnp.int32), 0)
   target = jnp.asarray(generator.normal(size=(rows, window + 1, vocab)), jnp.float32)
   keys = jax.vmap(jax.random.key)(np.arange(rows))
   judge = lambda rule: rule((), keys, draft, target)[:2]
@@ -79,7 +79,7 @@ def test_a_dense_view_of_quantized_drafts_is_judged_as_they_are():
 
 @pytest.mark.slow
 def test_lantern_that_lends_nothing_is_the_exact_rule_on_the_same_draw():
-  """Token by token, with everything drafted for the cloud: the wrapped rule reads the distribution that was drawn from."""
+  """Token by token, with all drafts sent to the cloud: the wrapped rule reads the distribution of the draws."""
   options = dict(tau=-1.0, draw="sparse", num_neighbours=2)
   exact, relaxed = (
     decoder(small("ciar", **options, verify=verify, factor=1.0))(helpers.labels(8), key=jax.random.key(4))

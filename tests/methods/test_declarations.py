@@ -1,4 +1,4 @@
-"""What every method and every sampling setting declares, read off the declarations themselves."""
+"""Declarations of every method and every sampling setting."""
 
 import dataclasses
 import json
@@ -13,8 +13,8 @@ from jaxspec.cli.methods import value_word
 from jaxspec.core.options import check_options, option
 from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, options_of
 from jaxspec.models.registry import FAMILIES
-from jaxspec.run.chosen import fitting
-from jaxspec.run.described import describe_options, range_words
+from jaxspec.run.decode_options import fitting
+from jaxspec.run.method_schema import option_schemas, range_text
 from jaxspec.sampling import ContinuousSampling, DenoisingSampling, SamplingConfig
 
 DECLARING = [*METHODS.values(), SamplingConfig, ContinuousSampling, DenoisingSampling]
@@ -22,7 +22,7 @@ EACH_OPTION = [(cls, declared) for cls in DECLARING for declared in options_of(c
 
 
 def _wrong_values(declared):
-  """Values that a declaration refuses: of other types, not finite, outside of the bounds, unknown."""
+  """Invalid values for a declaration: of other types, not finite, outside of the bounds, unknown."""
   wrong = [object(), [1]] if declared.optional else [object(), [1], None]
   wrong.append("yes" if declared.kind is bool else True)
   spec = declared.spec
@@ -56,8 +56,8 @@ def test_options_may_be_tuples():
   assert (declared.kind, declared.many, declared.default) == (int, True, (2, 3))
   assert _Many([4, 5]) == _Many((4, 5)) and hash(_Many([4])) == hash(_Many((4,)))
   assert fitting(declared, "4,5") == (4, 5) and value_type([declared]) is click.STRING
-  described = describe_options(_Many)["sizes"]
-  assert value_word(described["default"]) == "2,3" and range_words(described) == "whole numbers from 1"
+  described = option_schemas(_Many)["sizes"]
+  assert value_word(described["default"]) == "2,3" and range_text(described) == "whole numbers from 1"
   for wrong, words in {(0,): "sizes of at least 1", (1.5,): "an int as sizes", 3: "a tuple of int as sizes"}.items():
     with pytest.raises(ValueError, match=words):
       _Many(wrong)
@@ -103,7 +103,7 @@ def test_methods_describe_themselves(cls):
 
 
 def test_an_option_of_several_methods_has_one_kind_and_one_range():
-  """One option of the command line stands for it; only defaults may differ."""
+  """They share one option of the command line; only defaults may differ."""
   for name, found in all_options().items():
     _, first = found[0]
     for method, declared in found:
@@ -140,7 +140,7 @@ def test_options_that_do_not_fit_each_other(make, words):
 
 
 def test_limits_that_stay_legal():
-  """Edges that a user may ask for on purpose."""
+  """Limiting values that are valid."""
   methods.Sqs(budget=math.inf, eta=0.0, beta1=0.0), methods.Sqs(beta1=-0.0009)
   methods.Ciar(tau=-math.inf), methods.Ciar(tau=math.inf, target_prefix=1.0), methods.Gsd(max_distance=math.inf)
   methods.Eagle(tree_size=52)

@@ -1,4 +1,4 @@
-"""`Decoder`: what README shows, no second compilation, and one line for what does not fit."""
+"""`Decoder`: the README's snippet, no second compilation, and errors of one line."""
 
 import jax
 import numpy as np
@@ -89,7 +89,8 @@ def test_parallel_decoding_draws_whole_rows_in_a_given_order():
 
 
 def test_memory_counts_caches_and_logits():
-  """Keys and values of every layer for all slots, twice for guidance; logits with two temporaries; vectors have none."""
+  """Keys and values of every layer for all slots, twice for guidance; logits with two temporaries; continuous tokens have
+  none."""
   config, rows, window = host().config, 3, 2
   slots = 24  # condition, 16 tokens and the window, rounded up to a multiple of 8
   cache = lambda layers, dim, slots: layers * 2 * 4 * slots * dim + slots  # and one flag a slot

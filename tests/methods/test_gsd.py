@@ -27,7 +27,7 @@ CONTEXT = BuildContext(
 def test_the_default_takes_the_maximum_with_the_exact_test_and_codes():
   rule, table = Gsd().rule(CONTEXT)
   assert rule == gsd_rule.GsdRule(14, 0.15, 0.5, max_rule=True) and table.source == "codebook" and table.power == 2
-  assert float(table.values.max()) <= 4 + 1e-5  # of rows of unit length
+  assert float(table.values.max()) <= 4 + 1e-5  # rows of unit length
   assert (Gsd().recycle, Gsd().window, Gsd().point_mass) == ("coupled", 15, False)
   assert not Gsd().is_exact and not Gsd.published().is_exact
 

@@ -1,4 +1,4 @@
-"""The names of the methods, and that a method of your own is one class and one entry."""
+"""Declarations of methods; a user-defined method is one registered class."""
 
 import dataclasses
 from typing import ClassVar
@@ -9,26 +9,30 @@ import pytest
 
 from jaxspec import methods
 from jaxspec.core.network import Network
+from jaxspec.core.token_kinds import CONTINUOUS, DENOISING_STEPS, DISCRETE, KINDS, SCALES
 from jaxspec.methods import METHODS, all_options, get_method, make_method, option
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.run.decoder import Decoder
 from tests.helpers import labels, markov_fns
 
-NAMES = (
-  "ar speculative sqs lantern sjd gsd scaled eagle eagle-chain eagle-lantern ciar cspd parallel scale-speculative "
-  "step-speculative scale-ciar step-ciar"
-).split()
+EXACT = "ar speculative sqs sjd eagle eagle-chain scale-speculative step-speculative".split()
+LOSSY = "lantern gsd scaled eagle-lantern ciar cspd parallel scale-ciar step-ciar".split()
+# Methods that draw no discrete tokens; `ar` draws all kinds.
+KIND_OF = {"cspd": CONTINUOUS, "parallel": CONTINUOUS, "scale-speculative": SCALES, "scale-ciar": SCALES}
+KIND_OF |= {"step-speculative": DENOISING_STEPS, "step-ciar": DENOISING_STEPS}
 
 
 def test_names():
-  assert list(METHODS) == NAMES
+  assert all(name == cls.name and getattr(methods, cls.__name__) is cls for name, cls in METHODS.items())
   assert {cls.__name__ for cls in METHODS.values()} <= set(methods.__all__)
-  exact = {*NAMES[:3], "sjd", "eagle", "eagle-chain", "scale-speculative", "step-speculative"}
-  assert {name for name in NAMES if METHODS[name]().is_exact} == exact
-  assert [name for name in NAMES if METHODS[name].fits(methods.CONTINUOUS)] == ["ar", "cspd", "parallel"]
-  assert [name for name in NAMES if METHODS[name].fits(methods.SCALES)] == ["ar", "scale-speculative", "scale-ciar"]
-  assert [name for name in NAMES if METHODS[name].fits(methods.DENOISING_STEPS)] == ["ar", "step-speculative", "step-ciar"]
+
+
+def test_what_is_exact_and_which_tokens_are_drawn():
+  assert all(METHODS[name]().is_exact for name in EXACT) and not any(METHODS[name]().is_exact for name in LOSSY)
+  for name in EXACT + LOSSY:
+    kinds = set(KINDS) if name == "ar" else {KIND_OF.get(name, DISCRETE)}
+    assert {kind for kind in KINDS if METHODS[name].fits(kind)} == kinds, name
 
 
 def test_methods_from_json():
@@ -49,7 +53,7 @@ def test_methods_from_json():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Boosted(ChainMethod):
-  """A method of one's own: a chain whose acceptance ratio is raised."""
+  """A user-defined method: a chain with a raised acceptance ratio."""
 
   boost: float = option(1.5, "What ratios are raised by.", ge=1)
   name: ClassVar[str] = "boosted"
@@ -60,8 +64,13 @@ class Boosted(ChainMethod):
     return ScaledRule(self.boost), ()
 
 
-def test_a_method_of_ones_own_is_a_class_and_an_entry(monkeypatch):
-  monkeypatch.setitem(METHODS, "boosted", Boosted)
+def test_a_method_of_ones_own_is_a_class_that_is_registered():
+  with METHODS.adding("boosted", Boosted):
+    _check_boosted()
+  assert "boosted" not in METHODS
+
+
+def _check_boosted():
   assert [name for name, _ in all_options()["boost"]] == ["boosted"] and "boosted" in dict(all_options()["gamma"])
   method = make_method("boosted", boost=1e6, gamma=3)
   with pytest.raises(ValueError, match="boost of at least 1, we instead got 0.5"):
@@ -71,3 +80,18 @@ def test_a_method_of_ones_own_is_a_class_and_an_entry(monkeypatch):
   out = Decoder(target, method, draft)(labels(3), key=jax.random.key(2), max_len=9)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)  # so large a ratio rejects nothing
   np.testing.assert_array_equal(out.counters.rounds, 2)  # 1 + 4 + 4 tokens
+
+
+def test_what_is_no_method_is_refused():
+  unnamed = dataclasses.make_dataclass("Unnamed", [], bases=(methods.Plain,), frozen=True)
+  untitled = dataclasses.make_dataclass("Untitled", [], bases=(methods.Method,), frozen=True, namespace={"name": "untitled"})
+  plain_class = type("Undeclared", (methods.Plain,), {"name": "undeclared"})
+  for cls, words in (
+    (unnamed, "a new name for a method, we instead got 'ar'"),
+    (untitled, "a title of method untitled, Untitled has none"),
+    (plain_class, "a frozen dataclass that derives from Method as undeclared"),
+    (Network, "a frozen dataclass that derives from Method"),
+  ):
+    with pytest.raises(ValueError, match=words):
+      methods.register(cls)
+  assert "untitled" not in METHODS and METHODS["ar"] is methods.Plain

@@ -1,4 +1,4 @@
-"""Sampling settings: what they switch on, and the noise of vector tokens."""
+"""Sampling settings: their effects, and the noise of continuous tokens."""
 
 import jax.numpy as jnp
 import pytest

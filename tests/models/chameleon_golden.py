@@ -14,7 +14,7 @@ from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from tests.conversion.array_tensor import ArrayTensor
 
 FOLDER = Path(__file__).parents[1] / "golden" / "discrete"
-# Ids that a network with few tokens has; nothing reads them.
+# Unused ids of a network with few tokens.
 TINY_IDS = dict(num_codes=8, end_image=12, begin_image=13, end_prompt=14, end_row=15, first_size=16)
 
 
@@ -43,7 +43,7 @@ def tiny(kind: str) -> tuple[ChameleonConfig, dict]:
 
 @functools.cache
 def drawing(layout: str, rows: int, columns: int, null_start: str | None = None) -> tuple[ChameleonConfig, dict]:
-  """Config and parameters of ``chameleon_gen_tiny``, which has the real ids of images."""
+  """Config and parameters of ``chameleon_gen_tiny``, with the real ids of images."""
   vocab, dim, layers, heads, kv_heads, hidden, swin = arrays("chameleon_gen_tiny")["config"].tolist()
   config = ChameleonConfig(
     vocab, dim, layers, heads, kv_heads, hidden, post_norm=bool(swin), layout=layout, rows=rows, columns=columns,

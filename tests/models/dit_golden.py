@@ -14,7 +14,7 @@ from jaxspec.models import registry
 from jaxspec.models.dit.dit import DiTConfig, to_latents, to_states
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "dit"
-# What the files do not tell.
+# Fields that are not in the files.
 HEADS, GROUPS = {"num_heads": 4}, {"num_groups": 16}
 
 

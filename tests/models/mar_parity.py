@@ -254,7 +254,7 @@ def diffloss_sample() -> list[Row]:
       return ddpm.sample(predict_fn, T100, noise, jnp.float32(temperature), record=True)
 
     chain = run(model.params)
-    # Entry i of states enters step i, so what leaves the steps T - 1, ..., 0 is:
+    # Entry i of states enters step i, so the outputs of the steps T - 1, ..., 0 are:
     trajectory = np.concatenate([np.asarray(chain.states)[:-1][::-1], np.asarray(chain.token)[None]])
     rows.add(f"{name}_sample", chain.token)
     rows.add(f"{name}_traj", trajectory)
@@ -270,7 +270,7 @@ def _noise(rows: GoldenRows) -> TokenNoise:
 
 @functools.partial(jax.jit, static_argnames=("fns", "slots", "width", "record"))
 def step(fns, params, tokens, order, known, count, condition, noise, scale, temperature, *, slots, width, record=False):
-  """One iteration as the decode runs it, compiled for its own size."""
+  """One iteration of the decode, compiled for its size."""
   return masked_decode.generation_step(
     fns, params, T100, tokens, order, known, count, condition, noise,
     slots=slots, width=width, scale=scale, temperature=temperature, record=record,
@@ -431,7 +431,7 @@ def cspd() -> list[Row]:
 def _check_verification(
   rows: Rows, prefix: str, x, q: ChainSummary, p: ChainSummary, tokens, order, begin, last, by_position
 ) -> jax.Array:
-  """One verification as released; returns the tokens with what it wrote back."""
+  """One verification as released; returns the tokens with the written values."""
   rows.add(f"{prefix}draft", x)
   for side, distribution in (("q", q), ("p", p)):
     rows.add(f"{prefix}{side}_mean", distribution.mean)

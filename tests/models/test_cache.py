@@ -1,4 +1,4 @@
-"""The cache: any split of a sequence gives the logits of one pass, and a cache that was rolled back equals a fresh one."""
+"""The cache: any split of a sequence gives the logits of one pass, and a rolled-back cache equals a fresh one."""
 
 import functools
 
@@ -80,7 +80,7 @@ def test_any_split_gives_the_same_logits(name, cuts, ragged):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_rolled_back_cache_equals_a_fresh_one(name):
-  """Rows of different lengths feed wrong drafts, are rolled back, and feed the right tokens from there."""
+  """Rows of different lengths feed wrong drafts, are rolled back, and feed the correct tokens from there."""
   fns, params, condition, tokens, full = _setup(name)
   prefix, _, cache = _prefill(name, extra=3)
   _, cache = _step(name)(params, tokens[:, :4], cache, jnp.broadcast_to(prefix + jnp.arange(4)[None], (2, 4)))

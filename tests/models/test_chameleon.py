@@ -1,4 +1,4 @@
-"""Chameleon against stored outputs: forward passes, guided runs of Anole and Lumina-mGPT, and where tokens are legal."""
+"""Chameleon against stored outputs: forward passes, guided runs of Anole and Lumina-mGPT, and legal ids by position."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ CODES = 8192
 
 @pytest.mark.parametrize("kind", ["pre", "swin"])
 def test_forward_passes_agree(kind):
-  """Norms before and after, with and without padding; features are what the output matrix reads."""
+  """Norms before and after, with and without padding; features are the input of the output matrix."""
   config, params = golden.tiny(kind)
   stored = golden.arrays("chameleon_tiny")
   mask = stored[f"{kind}_pad_mask"].astype(bool)
@@ -89,7 +89,7 @@ def test_anole_draws_what_the_official_decoder_draws():
 
 @pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.slow)])
 def test_lumina_draws_what_the_official_processors_allow(name):
-  """Row ends and the image end are forced, codes are cut to the top 2000, and guidance has positions of its own."""
+  """Row ends and the image end are forced, codes are limited to the top 2000, and guidance has separate positions."""
   cells = GEN[f"lumina_{name}_grid"].tolist()
   config, params = golden.drawing("lumina", 2 * cells[0], 2 * cells[1])
   prompt, expected = _prompt("lumina", "ab".index(name), config), _local(GEN[f"lumina_{name}_greedy_tokens"])

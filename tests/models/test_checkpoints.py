@@ -12,7 +12,7 @@ from tests.cli import fake_bundle
 
 
 def test_a_network_is_known_without_its_weights(tmp_path):
-  """The name depends on weights and config, not on the folder, the compute dtype, or who made the file."""
+  """The name depends on weights and config, not on the folder, the compute dtype, or the writer of the file."""
   config = fake_bundle.CLASS_DRAFT
   save = lambda name, config, seed: fake_bundle.save_random(tmp_path / name, config, seed)
   first, same, other = save("a", config, 0), save("b", config, 0), save("c", config, 1)
@@ -42,7 +42,7 @@ def test_a_network_without_a_name(tmp_path):
   write(document | {"sha256": 3})
   with pytest.raises(ValueError, match="'sha256' must be a string"):
     checkpoints.digest(folder)
-  # A file that is there counts, not what was written about another one.
+  # An existing file takes precedence over the record of another one.
   (folder / "elsewhere").rename(folder / checkpoints.PARAMS_FILE)
   write(document | {"sha256": "00"})
   found = checkpoints.digest(folder)

@@ -117,7 +117,7 @@ def test_a_chain_without_guidance_agrees(model):
 
 @pytest.mark.slow
 def test_states_at_several_steps_in_one_pass(model):
-  """Also guided: verifying several states of a chain takes one pass."""
+  """Also guided: verifying several steps of a chain takes one pass."""
   labels = ClassLabels(jnp.asarray([3, 10]))
   x = jax.random.normal(jax.random.key(1), (3, 2, model.config.state_dim))
   index = jnp.asarray([9, 0, 4])

@@ -73,9 +73,7 @@ def test_guided_network_takes_both_halves_from_the_features():
   positions = jnp.arange(rows.shape[1])[None]
   apply = jax.jit(fns.apply)
   alone = [apply(params, Pairs(rows, inputs.features[i : i + 1]), positions=positions)[0] for i in (0, 1)]
-  output, _ = jax.jit(guided(fns).apply)(
-    Guided(params, jnp.float32(3.0)), Pairs(rows, both), None, positions=positions
-  )
+  output, _ = jax.jit(guided(fns).apply)(Guided(params, jnp.float32(3.0)), Pairs(rows, both), None, positions=positions)
   expected = alone[1].logits + 3.0 * (alone[0].logits - alone[1].logits)
   np.testing.assert_allclose(output.logits, expected, atol=1e-4)
   np.testing.assert_allclose(output.features, jnp.concatenate([x.features for x in alone], -1), atol=2e-5)

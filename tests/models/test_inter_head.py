@@ -1,4 +1,4 @@
-"""The Inter-Head on a trunk: what it computes, how it starts, guidance, and its checkpoint."""
+"""The Inter-Head on a trunk: outputs, initialisation, guidance, and checkpoint."""
 
 import dataclasses
 
@@ -107,7 +107,7 @@ def test_lens_reads_the_layers_below_and_costs_nothing_unread():
 
 @pytest.mark.slow
 def test_the_first_layers_of_a_chameleon():
-  """The centre is what these layers say of the ids that are drawn; the lens reads the layer below; prompts are read."""
+  """The centre is the logits of these layers for local ids; the lens reads the layer below; prompts are read."""
   config = ChameleonConfig(
     vocab_size=14, dim=8, num_layers=3, num_heads=2, ffn_hidden=12, num_codes=6, first_code=3, rows=2, columns=3
   )

@@ -1,4 +1,4 @@
-"""Interval features: what they read, that untrained ones change nothing, and their part of an edge's checkpoint."""
+"""Interval features: their inputs, untrained ones without effect, and their part of an edge's checkpoint."""
 
 import dataclasses
 

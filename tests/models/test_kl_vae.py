@@ -24,7 +24,8 @@ def test_published_autoencoder_has_its_size():
 
 
 def test_the_autoencoder_of_stable_diffusion_agrees():
-  """Images, posterior and pixels are those of the diffusers library; MAR's own is compared in `test_mar_golden`."""
+  """Images, posterior and pixels equal those of the diffusers library; MAR's autoencoder is compared in
+  `test_mar_golden`."""
   model = dit_golden.autoencoder()
   arrays, last = model.arrays, lambda x: jnp.asarray(np.moveaxis(x, 1, -1))
   first = lambda x: np.moveaxis(np.asarray(x), -1, 1)

@@ -1,4 +1,4 @@
-"""`Warp` and the guidance formula against stored outputs of the processors that the image hosts use."""
+"""`Warp` and the guidance formula against stored outputs of the processors of image models."""
 
 from pathlib import Path
 

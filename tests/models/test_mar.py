@@ -1,4 +1,4 @@
-"""MAR's network: published sizes, what the head may depend on, patches, faults."""
+"""MAR's network: published sizes, dependencies of the head, patches, errors."""
 
 import dataclasses
 

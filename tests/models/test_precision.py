@@ -26,7 +26,7 @@ def test_linear_rounds_its_inputs_and_sums_in_float32(rows):
     out = jax.jit(linear)(x, weight)
   assert out.dtype == jnp.float32
   np.testing.assert_allclose(out, rounded(x) @ rounded(weight).T, atol=1e-4)
-  # The rounding must change the result; otherwise the test would show nothing.
+  # The rounding must change the result for the test to be meaningful.
   assert np.abs(np.asarray(out) - np.asarray(x) @ np.asarray(weight).T).max() > 1e-3
 
 

@@ -69,7 +69,7 @@ def test_filters_keep_a_best_token_and_whole_ties(values, top_k, top_p):
 
 @pytest.mark.parametrize("scales", [(8.0, 5.0), (8.0, 0.1), (0.1, 0.2)], ids=["small", "small and large", "large"])
 def test_nuclei_of_many_tokens(scales):
-  """A nucleus is what a sort in float64 says, small or large, alone and among others; ties with its last survive."""
+  """A nucleus equals that of a sort in float64, small or large, alone and in a batch; ties with its last id survive."""
   logits = np.random.default_rng(0).normal(size=(2, 3, 1000)).astype(np.float32) * np.float32(scales)[:, None, None]
   logits[..., 500:] = logits[..., :500]  # every logit twice
   warped = jax.jit(jaxspec.Warp(nucleus=True))(logits, jaxspec.sampling_params(1.0, 0.9))
@@ -86,7 +86,7 @@ def test_nuclei_of_many_tokens(scales):
 
 @pytest.mark.parametrize("top_k", [1, 7, 100, 999])
 def test_the_largest_of_many_tokens(top_k):
-  """What stays is what a sort says, with all ties of the last; of signed zeros, removed tokens and huge logits, too."""
+  """The kept ids are those of a sort, with all ties of the last; also with signed zeros, removed tokens and huge logits."""
   logits = np.random.default_rng(top_k).normal(size=(4, 3, 1000)).astype(np.float32)
   logits[0] = np.round(logits[0], 1)  # whole groups of ties
   logits[1, :, ::2] = -np.inf
@@ -107,7 +107,7 @@ def test_a_filter_outside_of_a_program_compiles_once(warp):
   jax.monitoring.register_event_duration_secs_listener(listen)  # jax 0.8 cannot take a listener away again
   again = warp(logits, params)
   assert not compiled
-  jax.jit(lambda x: 3 * x + 1)(logits)  # what compiles is seen
+  jax.jit(lambda x: 3 * x + 1)(logits)  # compilation is detected
   assert compiled
   np.testing.assert_array_equal(again, first)
 

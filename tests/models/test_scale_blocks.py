@@ -1,4 +1,4 @@
-"""Attention of scales against a second implementation, and how fresh blocks begin."""
+"""Attention of scales against a second implementation, and initial blocks."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Residual quantisation over scales: sums, residuals, and the order in which codes are taken."""
+"""Residual quantisation over scales: sums, residuals, and the order of codes."""
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,7 @@ def test_every_scale_takes_the_nearest_codes_of_what_is_left():
 
 
 def test_convolutions_enter_by_half():
-  """With zero kernels and a bias, a map gives half of its codes and half of the bias."""
+  """With zero kernels and a bias, a scale gives half of its codes and half of the bias."""
   rng = np.random.default_rng(1)
   params = _params(rng, conv=0.0)
   bias = rng.normal(size=3).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Positions of scales, matrices of resizing, and which convolution belongs to a scale."""
+"""Positions of scales, resizing matrices, and the convolution of a scale."""
 
 import jax.numpy as jnp
 import numpy as np

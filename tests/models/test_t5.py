@@ -44,7 +44,7 @@ def test_features_agree(model, apply, arrays):
 
 
 def test_padding_does_not_matter(model, apply, arrays):
-  """What stands behind the end token changes no feature before it."""
+  """Padding after the end token changes no feature before it."""
   ids, mask = arrays["input_ids"], arrays["mask"].astype(bool)
   other = np.where(mask, ids, 7)
   first, second = (np.asarray(apply(model.params, each, mask)) for each in (ids, other))
@@ -62,7 +62,7 @@ def test_table_and_first_norm(model, arrays):
 
 
 def test_first_block(model, arrays):
-  """A network of one block gives what the official one has after its first."""
+  """A network of one block equals the official one after its first block."""
   fns = t5_fns(dataclasses.replace(model.config, num_layers=1))
   params = {name: leaf for name, leaf in model.params.items() if not name.startswith(("block_1", "block_2"))}
   ids, mask = arrays["input_ids"][1:, :57], arrays["mask"][1:, :57].astype(bool)
@@ -81,7 +81,7 @@ def test_buckets(model, arrays):
 
 @pytest.mark.parametrize(("buckets", "longest"), [(32, 128), (64, 300), (8, 5), (16, 1000), (4, 2)])
 def test_buckets_of_other_tables(buckets, longest):
-  """The formula with logarithms, where it is not next to a whole number."""
+  """The formula with logarithms, away from whole numbers."""
   exact = buckets // 4
   for distance in range(1, 3 * longest):
     step = exact * math.log(distance / exact) / math.log(longest / exact)
@@ -117,7 +117,7 @@ def test_configs_that_cannot_be():
 
 
 def test_bfloat16_stays_close(model, arrays):
-  """The dtype of the weights is that of the features; all of it is finite."""
+  """The features have the dtype of the weights and are finite."""
   params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), model.params)
   ids, mask = arrays["input_ids"][1:, :57], arrays["mask"][1:, :57].astype(bool)
   features = jax.jit(model.fns.apply)(params, ids, mask)

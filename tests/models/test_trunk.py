@@ -1,4 +1,4 @@
-"""What families declare for heads: the rows of tables, the shape of a head, and networks with fewer layers."""
+"""Declarations of families for heads: the rows of tables, the shape of a head, and networks with fewer layers."""
 
 import dataclasses
 import json
@@ -30,7 +30,7 @@ NEO = GPTNeoConfig(vocab_size=9, dim=8, num_layers=2, num_heads=2)
 
 @pytest.mark.parametrize("config", [TARGET, LUMINA, LLAMA, NEO], ids=["llamagen", "chameleon", "llama", "gpt_neo"])
 def test_tables_are_rows_of_the_ids_that_are_drawn(config):
-  """``output`` turns the features into the logits, ``embedding`` is what is fed."""
+  """``output`` turns the features into the logits, ``embedding`` is the input."""
   trunk = trunk_of(config)
   whole = random_params(registry.FAMILIES[registry.family_name(config)].make_fns(config), 0)
   params = trunk.params(config, whole)

@@ -18,7 +18,7 @@ INPUTS = golden.arrays("var_tiny_vae")["var_input"]
 
 
 def _both(model, labels):
-  """What the classes of ``labels``, then the unconditional class, determine."""
+  """Conditions of the classes ``labels``, then of the unconditional class."""
   classes = ClassLabels(jnp.asarray(labels))
   null = model.fns.null_condition(model.params, classes)
   return ClassLabels(jnp.concatenate([classes.labels, null.labels]))
@@ -52,7 +52,7 @@ def test_every_layer_agrees():
 
 
 def test_a_cache_changes_nothing():
-  """Shared norms; scales in passes of any size, and garbage of scales that are read again."""
+  """Shared norms; scales in passes of any size, and stale entries of scales that are read again."""
   model, stored = golden.load("var_saln_tiny"), golden.arrays("var_saln_tiny")
 
   @jax.jit

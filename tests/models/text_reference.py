@@ -1,4 +1,4 @@
-"""Tiny random language models of the transformers library, and what they compute (needs torch and transformers)."""
+"""Tiny random language models of the transformers library, and their outputs (needs torch and transformers)."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ class Mutant:
   Attributes:
     name: a few words.
     file: path from the root of the project.
-    old: text that stands in the file exactly once.
-    new: what the error puts in its place.
+    old: text that occurs in the file exactly once.
+    new: replacement with the error.
     killed_by: tests of the default suite, the smallest that fail.
   """
 
@@ -52,11 +52,15 @@ STEPS_OF_BOTH = ("tests/core/test_step_ciar.py::test_every_state_is_a_step_of_th
 MAPS_ALONE = ("tests/core/test_scale_loop.py::test_rows_alone_and_in_a_batch",)
 OWN_MAPS = ("tests/core/test_scale_loop.py::test_counters_and_the_target_s_own_maps",)
 BLOCKS = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[True]",)
+NO_BONUS = ("tests/contract/test_contract.py::test_a_verifier_may_add_nothing[speculative]",)
+PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagle-chain]",)
+FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
 _CHAIN, _LOOP, _DRAFTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
 _TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/compressed.py"
 _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
+_CONSTRUCTORS = "jaxspec/core/constructors.py"
 _PAIRS = "jaxspec/drafters/feature_pairs.py"
 _SMALL = "jaxspec/drafters/small_model.py"
 
@@ -166,8 +170,8 @@ MUTANTS = (
   ),
   Mutant(
     "a block goes on after an end token", _DRAFTS,
-    "num_next=jnp.where(jnp.any(ends, axis=1), jnp.minimum(verdict.num_next, first), verdict.num_next)",
-    "num_next=verdict.num_next", BLOCKS_ALONE,
+    "num_next = jnp.where(jnp.any(ends, axis=1), jnp.minimum(verdict.num_next, first), verdict.num_next)",
+    "num_next = verdict.num_next", BLOCKS_ALONE,
   ),
   Mutant(
     "a block begins with its second token", _DRAFTS,
@@ -175,10 +179,16 @@ MUTANTS = (
   ),
   Mutant(
     "a block counts as one token", _DRAFTS,
-    "jnp.where(needs_verify(draft), num_next(verdict), 0)", "jnp.where(needs_verify(draft), 1, 0)",
+    "jnp.where(draft.needs_verify, verdict.num_next, 0)", "jnp.where(draft.needs_verify, 1, 0)",
     BLOCKS_ALONE,
   ),
-  # Caches and what is rolled back.
+  Mutant(
+    "a block of no token counts as one", _DRAFTS,
+    "jnp.where(draft.needs_verify, verdict.num_next, 0)",
+    "jnp.where(draft.needs_verify, jnp.maximum(verdict.num_next, 1), 0)",
+    NO_BONUS,
+  ),
+  # Caches and rollback.
   Mutant(
     "a draft network reads one slot too early", "jaxspec/drafters/last_two.py",
     "start = prefix_len + jnp.maximum(cursor.length - 2, 0)", "start = prefix_len + jnp.maximum(cursor.length - 3, 0)",
@@ -186,7 +196,7 @@ MUTANTS = (
   ),
   Mutant(
     "a draft network takes the last token for the one before", _SMALL,
-    "verdicts.token_before_newest(cursor, draft, verdict)", "verdicts.newest_token(cursor, draft, verdict)",
+    "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
     contract("speculative"),
   ),
   Mutant(
@@ -212,7 +222,19 @@ MUTANTS = (
   ),
   Mutant(
     "a head reads the pairs of one round too few", _PAIRS,
-    "num_pending=verdict.num_accepted + 1)", "num_pending=jnp.maximum(verdict.num_accepted, 1))", contract("eagle-chain"),
+    "_fit(features, size)), gain", "_fit(features, size)), jnp.maximum(gain - 1, 1)", contract("eagle-chain"),
+  ),
+  Mutant(
+    "features are those of the newest token", _CONSTRUCTORS,
+    "jnp.clip(gain - 1, 0, features.shape[1] - 1)", "jnp.clip(gain, 0, features.shape[1] - 1)", FEATURES,
+  ),
+  Mutant(
+    "a row that commits nothing takes other features", _CONSTRUCTORS,
+    "over_tokens(cursor.live & (gain > 0), newest)", "over_tokens(cursor.live, newest)", FEATURES,
+  ),
+  Mutant(
+    "a head forgets its pairs where nothing was committed", _PAIRS,
+    "jnp.where((gain > 0)", "jnp.where((gain >= 0)", PAUSES,
   ),
   # Trees.
   Mutant(
@@ -252,7 +274,7 @@ MUTANTS = (
   ),
   Mutant(
     "a window is recycled from one position before", _JACOBI,
-    "index = accepted + 1 + jnp.arange(self.window)[None]", "index = accepted + jnp.arange(self.window)[None]",
+    "index = gain[:, None] + jnp.arange(self.window)[None]", "index = accepted + jnp.arange(self.window)[None]",
     outcomes("jacobi, coupled"),
   ),
   # Both sides of a decode.
@@ -309,7 +331,7 @@ MUTANTS = (
     "certain tokens of a window are accepted locally", _CIAR,
     "is_local = carry.active & ~carry.asks & certain", "is_local = carry.active & certain", contract("ciar after a prefix"),
   ),
-  # Lossy rules, and vectors.
+  # Lossy rules, and continuous tokens.
   Mutant(
     "a group takes tokens of any distance", "jaxspec/rules/gsd_rule.py",
     "kept &= tables.between(tokens, members) < self.max_distance", "kept &= tables.between(tokens, members) >= 0",
@@ -347,7 +369,7 @@ MUTANTS = (
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
-    "verdicts.token_before_newest(cursor, draft, verdict)", "verdicts.newest_token(cursor, draft, verdict)",
+    "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
     contract("cspd"),
   ),
   Mutant(
@@ -398,8 +420,8 @@ MUTANTS = (
   ),
   Mutant(
     "rows that ask nothing commit what others stop", _DRAFTS,
-    "return verdict.num_accepted + jnp.where(needs_verify(draft), num_next(verdict), 0)",
-    "return jnp.where(needs_verify(draft), verdict.num_accepted + num_next(verdict), num_local(draft))", WINDOWS,
+    "return verdict.num_accepted + jnp.where(draft.needs_verify, verdict.num_next, 0)",
+    "return jnp.where(draft.needs_verify, verdict.num_accepted + verdict.num_next, draft.num_local)", WINDOWS,
   ),
   Mutant(
     "a map that is drafted again has other numbers", "jaxspec/drafters/scale_model.py",
@@ -407,6 +429,7 @@ MUTANTS = (
   ),
   Mutant(
     "a draft network of maps takes the last map for the one before", "jaxspec/drafters/scale_model.py",
-    "verdicts.token_before_newest(cursor, draft, verdict)", "verdicts.newest_token(cursor, draft, verdict)", OWN_MAPS,
+    "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
+    OWN_MAPS,
   ),
 )  # fmt: skip

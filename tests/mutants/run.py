@@ -26,16 +26,16 @@ TIMEOUT_S = 600
 
 
 class Outcome(NamedTuple):
-  """What became of a mutant."""
+  """Result of a mutant."""
 
   name: str
-  verdict: str  # killed, SURVIVED, or what went wrong
+  verdict: str  # killed, SURVIVED, or an error
   killed_by: str
   seconds: float
 
 
 def copy_project(to: Path) -> None:
-  """The code and the tests, without what they only read."""
+  """The code and the tests, without data files."""
   ignore = shutil.ignore_patterns("__pycache__", "golden", "recorded", "*.npz", "*.safetensors")
   for name in COPIED:
     if (ROOT / name).is_dir():
@@ -48,7 +48,7 @@ def apply(mutant: Mutant, root: Path) -> None:
   """Patches a copy.
 
   Raises:
-    ValueError: unless the text stands in the file exactly once.
+    ValueError: unless the text occurs in the file exactly once.
   """
   path = root / mutant.file
   text = path.read_text()
@@ -84,7 +84,7 @@ def try_mutant(mutant: Mutant) -> Outcome:
 
 
 def check_baseline(mutants: list[Mutant]) -> str | None:
-  """Runs all tests on the code as it is; what is wrong, or None."""
+  """Runs all tests on the unchanged code; the error, or None."""
   tests = sorted({test for mutant in mutants for test in mutant.killed_by})
   with tempfile.TemporaryDirectory(prefix="mutant-none-") as folder:
     root = Path(folder)
@@ -98,7 +98,7 @@ def check_baseline(mutants: list[Mutant]) -> str | None:
     done = pytest(root, tests, "--tb=short")
     summary = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr
     passed = re.search(r"(\d+) passed", summary)
-    # The options of the project leave out all tests that are not in the default suite.
+    # The project's options deselect all tests outside of the default suite.
     if done.returncode or not passed or int(passed[1]) != len(tests):
       return f"{len(tests)} tests of the default suite must pass without a mutant:\n{done.stdout[-3000:]}"
   return None

@@ -8,7 +8,7 @@ import jax
 
 
 def operations(function, *args) -> int:
-  """Operations of all products of matrices in a function; loops count as often as they run."""
+  """Operations of all products of matrices in a function; loops count once per iteration."""
   return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
 

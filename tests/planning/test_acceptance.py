@@ -1,4 +1,4 @@
-"""Acceptances of plans: given, assumed, or none where nothing is drafted."""
+"""Acceptances of plans: given, assumed, or none without drafts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Compiling for a TPU that is not there: what is missing is one line; with libtpu a tiny decode compiles."""
+"""Compiling for a TPU without one: errors for missing parts are one line; with libtpu a tiny decode compiles."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from jaxspec.planning.published_models import MODELS
 from tests.planning.test_plan import CAUSAL_TOKENS, DISCRETE, MASKED
 
 HAS_LIBTPU = importlib.util.find_spec("libtpu") is not None
-# In a process of its own: a TPU's compiler stays in the process that loaded it.
+# In a separate process, since a loaded TPU compiler stays in its process.
 COMPILE = """
 from jaxspec.core.mesh import MeshSizes
 from jaxspec.planning import make_plan, parse_device
@@ -46,7 +46,7 @@ def test_too_few_chips(monkeypatch):
 
 
 def test_conditions():
-  """Every kind of model has one, with as many rows as the batch."""
+  """Every kind of model has a condition with one row per row of the batch."""
   kinds = {model.name: model.condition_shapes(3) for model in (DISCRETE, CAUSAL_TOKENS, MASKED)}
   assert {name: type(found).__name__ for name, found in kinds.items()} == {
     "tiny": "ClassLabels", "causal": "ClassLabels", "masked": "OrderedLabels",

@@ -6,7 +6,7 @@ from jaxspec.planning.devices import DEVICES, parse_device
 
 
 def test_published_figures():
-  """Bytes per second over operations per second: where a pass stops to be bound by memory, in rows of bfloat16 weights."""
+  """Bytes per second over operations per second: rows at which a pass with bfloat16 weights becomes compute-bound."""
   balance = {name: device.bfloat16 / device.bandwidth for name, device in DEVICES.items()}
   assert balance["h100"] == pytest.approx(295, abs=1) and balance["h200"] == pytest.approx(206, abs=1)
   assert balance["v5e"] == pytest.approx(240, abs=1) and balance["a100-80"] == pytest.approx(153, abs=1)

@@ -32,7 +32,7 @@ def test_weights():
 
 
 def test_break_even():
-  """A round that costs as many steps as it brings tokens."""
+  """A round that costs as many steps as it commits tokens."""
   assert break_even(0.9, 3) == 0 and break_even(4.5, 3) is None
   assert break_even(1 + 0.5 + 0.25 + 0.125, 3) == pytest.approx(0.5)
 
@@ -55,7 +55,7 @@ def test_this_machine():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["speculative", "eagle"])
 def test_acceptance_is_honoured(name):
-  """What is counted is what was imposed, within the noise of some 10,000 throws, and no probability of the networks."""
+  """Counts agree with the imposed acceptance within the noise of 10,000 draws, not with the networks' probabilities."""
   random = RandomModel(MODEL, "float32")
   is_chain = name == "speculative"
   bench = ImposedBench(random, 64 if is_chain else 8, SAMPLING, 3, this_machine("float32"))

@@ -11,8 +11,8 @@ from jaxspec.planning.memory_plan import BESIDE, PIXELS, ROUNDS, STAYS, Memory, 
 from jaxspec.planning.published_models import MODELS
 from jaxspec.planning.sizes import Sized
 
-# Images of a 7B network that are drawn at once, guided, in 90 % of the memory, less 14.03 GB of weights and 3 GB for
-# activations and a draft: of 80 GB, of 141 GB, of 8 x 80 GB.
+# Largest batch of guided images of a 7B network, in 90 % of the memory, less 14.03 GB of weights and 3 GB for activations
+# and a draft: of 80 GB, of 141 GB, of 8 x 80 GB.
 AT_ONCE = {"anole-7b": (1.14, 48, 96, 470), "lumina-7b-768": (2.52, 21, 43, 212), "lumina-7b-1024": (4.42, 12, 24, 121)}
 WEIGHTS, RESERVED = 2 * 7_013_158_912, 3e9
 
@@ -46,7 +46,7 @@ def test_images_at_once(name):
 
 
 def test_phases():
-  """What the rounds need is free when pixels are made."""
+  """The memory of rounds is free during pixel decoding."""
   memory = Memory((Need("w", STAYS, 10), Need("c", ROUNDS, 1, 2), Need("p", PIXELS, 0, 5)), 40)
   assert memory.total(1) == 10 + 5 and memory.total(0) == 11 and memory.total(6) == 40
   assert memory.most_rows() == 6 and memory.most_rows(ROUNDS) == 14

@@ -11,7 +11,7 @@ from jaxspec.cli.main import main
 from jaxspec.cli.plan import plan
 from jaxspec.core.mesh import parse
 from jaxspec.planning import MODELS, find_model, parse_device
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "many_devices.md").read_text(encoding="utf-8")
 _LINES = [line for block in re.findall(r"```bash\n(.*?)```", PAGE, re.S) for line in block.splitlines()]
@@ -23,7 +23,7 @@ TABLE = PAGE[PAGE.index(PAIRS) + len(PAIRS) :].split("\n\n")[1]
 def test_commands_are_parsed():
   for line in COMMANDS:
     context = plan.make_context("plan", shlex.split(line)[2:])
-    Chosen.of(context.params).check()
+    DecodeOptions.of(context.params).check()
     for name in context.params["model"]:
       assert find_model(name) is MODELS[name]
     for name in context.params["device"]:

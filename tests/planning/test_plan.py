@@ -47,7 +47,7 @@ PLANNED = [name for name, cls in METHODS.items() if cls.tokens in (methods.DISCR
 
 @pytest.mark.parametrize("name", PLANNED)
 def test_every_method(name):
-  """The method is asked for its window, its draft network and its rule."""
+  """Window, draft network and rule are those of the method."""
   method = small(name)
   model = model_for(method)
   draft = model if name == "cspd" else None
@@ -71,7 +71,7 @@ def test_every_method(name):
 
 
 def test_heads_of_a_chameleon(tmp_path):
-  """A head is one block of its own and reads the rows of the ids that are drawn; an edge network has prompts to embed."""
+  """A head is one block and reads the rows of local ids; an edge network also embeds prompts."""
   config = ChameleonConfig(
     vocab_size=40, dim=16, num_layers=3, num_heads=2, ffn_hidden=24, layout="lumina", rows=4, columns=2, num_codes=10,
     end_image=14, begin_image=15, end_prompt=16, end_row=17,
@@ -138,7 +138,7 @@ def test_refused(kwargs, line):
 
 
 def test_methods_that_need_another_model():
-  """A masked network has no heads, and without a published draft none to be cut out."""
+  """A masked network has no layers to cut out as a draft."""
   with pytest.raises(ValueError, match="draft network for masked"):
     make_plan(MASKED, H100, method=methods.Cspd(gamma=2))
 
@@ -181,7 +181,7 @@ def test_sampling_of_a_model():
 
 
 def test_models():
-  """Names are their own, lengths are those of their grids, and drafts are there."""
+  """Names are unique, lengths are those of the grids, and drafts exist."""
   for name, model in MODELS.items():
     assert model.name == name and (model.draft is None or model.draft in MODELS)
     assert model.side is None or model.side % 256 == 0 or model.side in (384, 768)

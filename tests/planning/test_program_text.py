@@ -1,4 +1,4 @@
-"""What is read off the text of a compiled program."""
+"""Figures from the text of a compiled program."""
 
 from jaxspec.planning.program_text import computations, copies, exchanges, loop_lines, padded
 
@@ -42,7 +42,7 @@ def test_exchanges():
 
 
 def test_copies():
-  """Only those of whole buffers; one before the loop is none of a round."""
+  """Only copies of whole buffers; a copy before the loop is not part of a round."""
   assert copies(loop_lines(TEXT), {("bf16", 64)}) == ({"bf16[4,8,2]": 1}, {})
   assert copies(TEXT.splitlines(), {("bf16", 64), ("f32", 4)}) == ({"bf16[4,8,2]": 2, "f32[4]": 1}, {})
   assert copies(loop_lines(TEXT), {("f32", 64)}) == ({}, {})

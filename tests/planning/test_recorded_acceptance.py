@@ -1,4 +1,4 @@
-"""Accepted drafts by round: what is read off a decode, what a file holds, and which methods it says something about."""
+"""Accepted drafts by round: from a decode, in a file, and the methods that a file applies to."""
 
 import json
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ def outcome(rounds, num_tokens=6):
 
 
 def test_accepted_drafts_of_a_decode():
-  """One token of a round is the target's own; a row that ended with its prefill has no rounds."""
+  """One token of a round is the target's own; a row that ends with its prefill has no rounds."""
   found = RecordedAcceptance.of(decoder(methods.Sjd(window=3)), outcome([[1, 3, 2], [1, 1, 1, 3], [1]]), {"a": 1})
   assert found == RecordedAcceptance("sjd", 3, ((2, 1), (0, 0, 2)), {"a": 1})
   assert found.imposed.lengths == found.lengths

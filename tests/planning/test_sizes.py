@@ -65,10 +65,10 @@ def of_pass(network: Sized) -> int:
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_a_pass(family):
-  """Products of a pass are those of the formula, and a cache holds keys and values of every layer, head and slot."""
+  """Products of a pass agree with the formula, and a cache has keys and values of every layer, head and slot."""
   network = sized(family, CONFIGS[family], family)
   counted = network
-  if family == "eagle":  # the output matrix is the host's
+  if family == "eagle":  # the output matrix is the target's
     host = sized("llamagen", LLAMAGEN, "host").network.params
     counted = Sized(dataclasses.replace(network.network, params=attach(network.network.params, host)))
   assert pass_cost(counted, MeshSizes(), B, T, S).operations == of_pass(network)
@@ -78,7 +78,7 @@ def test_a_pass(family):
 
 
 def test_a_pass_of_a_masked_network():
-  """Its own count of multiply-adds takes the last block for a whole one, of which one row is read."""
+  """Its count of multiply-adds includes the full last block, although one row is read."""
   network = sized("mar", MAR, "mar")
   fns = masked_network(network.network.fns, num_buckets=1).network
   labels = OrderedLabels(jnp.zeros((B,), jnp.int32), jnp.zeros((B, 16), jnp.int32))

@@ -1,4 +1,4 @@
-"""What parameters are used for, how the axis of a mesh divides them, and meshes that are refused in one line."""
+"""Uses of parameters, their division by the axis of a mesh, and errors of one line for invalid meshes."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from tests.planning.test_sizes import CONFIGS, LLAMAGEN, MAR
 
 
 def test_parse():
-  assert parse("data=2,model=4") == MeshSizes(2, 4) and parse("data=3").count == 3
+  assert parse("data=2,model=4") == MeshSizes(2, 4) and parse("data=3").num_devices == 3
   assert str(MeshSizes(2, 4)) == "data=2,model=4" and MeshSizes(2, 4).rows(6) == 3
   for text in ("", "data", "data=0", "data=x", "rows=2", "data=2,data=2", "data=-1"):
     with pytest.raises(ValueError, match=re.escape(repr(text))):
@@ -67,7 +67,7 @@ def test_numbers_on_each_device():
 
 
 def test_refused():
-  """The line names the axis, what it does not divide, and what it may be."""
+  """The error names the axis, the number that it does not divide, and valid sizes."""
   with pytest.raises(ValueError, match=r"axis model that divides the 4 heads of tiny \(one of 1, 2\), .* model=3"):
     check_fits(LLAMAGEN, 3, "tiny")
   with pytest.raises(ValueError, match="the 2 key and value heads of tiny"):

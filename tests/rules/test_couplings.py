@@ -77,7 +77,7 @@ def test_a_cap_is_reported():
 
 
 def test_the_ratio_of_thousands_of_components_keeps_its_digits():
-  """As for the states of DiT: the two densities have logarithms of thousands, their ratio is of the order of 1."""
+  """As for DiT: the logarithms of the two densities are thousands, their ratio is of the order of 1."""
   generator, size = np.random.default_rng(5), (8, 4096)
   mu_q, z = generator.normal(size=(2, *size)).astype(np.float32)
   sd_q = np.exp(generator.normal(-4.0, 0.2, size)).astype(np.float32)

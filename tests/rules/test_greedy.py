@@ -16,19 +16,18 @@ def test_leading_drafts_that_are_the_arg_max_are_accepted():
   target = jnp.asarray(np.where(np.arange(5) == best[..., None], 2.0, 0.0), jnp.float32)
   tokens = jnp.array([[3, 1, 2], [3, 0, 2], [0, 0, 0]], jnp.int32)
   jnp.zeros((3,), jnp.int32)
-  draft = jaxspec.Draft(tokens, (), jnp.array([3, 3, 0]))
+  draft = jaxspec.Draft.chain(tokens, (), jnp.array([3, 3, 0]), 0)
   seen = set()
   for seed in range(20):
     verdict = greedy((), keys_of(3, 10 * seed), draft, target)
     np.testing.assert_array_equal(verdict.num_accepted, [3, 1, 0])
-    assert verdict.next_token[1] == 1
-    seen.add((int(verdict.next_token[0]), int(verdict.next_token[2])))
+    assert verdict.next_tokens[1, 0] == 1
+    seen.add((int(verdict.next_tokens[0, 0]), int(verdict.next_tokens[2, 0])))
   assert len({a for a, _ in seen}) > 1 and len({b for _, b in seen}) > 1
 
 
 @pytest.mark.slow
 def test_a_window_of_zero_drafts_samples_the_target():
-  zeros = jnp.zeros((2,), jnp.int32)
-  draft = jaxspec.Draft(jnp.zeros((2, 0), jnp.int32), (), zeros)
+  draft = jaxspec.Draft.empty(jnp.zeros((2,), jnp.int32))
   verdict = greedy((), keys_of(2), draft, jnp.array([[[0.0, -jnp.inf]], [[-jnp.inf, 0.0]]]))
-  np.testing.assert_array_equal(verdict.next_token, [0, 1])
+  np.testing.assert_array_equal(verdict.next_tokens[:, 0], [0, 1])

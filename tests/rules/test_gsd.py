@@ -80,7 +80,7 @@ def test_golden_windows_of_drafts(monkeypatch):
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.full((rows,), 0.5))
   full = jnp.full((rows,), window, jnp.int32)
   logits = jnp.log(jnp.asarray(case["draft_prob"][:, 1:]))
-  draft = jaxspec.Draft(jnp.asarray(tokens), logits, full)
+  draft = jaxspec.Draft.chain(jnp.asarray(tokens), logits, full, 0)
   seen = {}
 
   def residual_fn(token, p, q):
@@ -102,7 +102,7 @@ def test_golden_windows_of_drafts(monkeypatch):
   np.testing.assert_allclose(weights / weights.sum(-1, keepdims=True), case["residual"][rejected], atol=1e-5)
   np.testing.assert_array_equal(np.asarray(seen["token"])[rejected], tokens[rejected, kept[rejected]])
   middle = np.argmax(np.cumsum(case["residual"], -1) > 0.5, axis=-1)
-  np.testing.assert_array_equal(np.asarray(verdict.next_token)[rejected], middle[rejected])
+  np.testing.assert_array_equal(np.asarray(verdict.next_tokens[:, 0])[rejected], middle[rejected])
   for row in range(rows):
     out, n = case["out_tokens"][row], kept[row]
     np.testing.assert_array_equal(out[:n], tokens[row, :n])
@@ -154,7 +154,7 @@ def _expected(group, p=P, q=Q):
   [
     (dict(), 4, [2, 3, 4, 5]),  # half-open: two below, one above
     (dict(window="centered"), 4, [2, 3, 4, 5, 6]),
-    (dict(), 7, [5, 6, 7]),  # cut at the top
+    (dict(), 7, [5, 6, 7]),  # truncated at the top
     (dict(), 3, [2, 3, 4]),  # removed tokens stay out
     (dict(support="compat"), 3, [1, 2, 3, 4]),
     (dict(edge="compat"), 3, [2, 3, 4]),  # rank 3 is not below G//2

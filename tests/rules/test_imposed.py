@@ -1,4 +1,4 @@
-"""Imposed acceptance: rounds accept what was asked for, of chains, trees and drafts that are partly accepted locally."""
+"""Imposed acceptance of chains, trees and drafts with local acceptance."""
 
 import dataclasses
 import functools
@@ -14,7 +14,6 @@ from jaxspec.core import constructors
 from jaxspec.core.network import Network
 from jaxspec.core.state import Origin
 from jaxspec.core.types import Cursor, Draft
-from jaxspec.core.verdicts import empty_draft
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
@@ -30,13 +29,13 @@ TARGET = jnp.log(jnp.arange(1.0, VOCAB + 1))
 
 @functools.cache
 def verifier_of(rule):
-  """A verifier that has no network: the same logits everywhere."""
+  """A verifier without a network: equal logits at all positions."""
 
   def logits(keys, positions):
     return jnp.broadcast_to(TARGET, (len(keys), positions, VOCAB))
 
   def init(params, keys, condition, max_len, window):
-    return rule(params.rule, keys, empty_draft(jnp.zeros(len(keys), jnp.int32)), logits(keys, 1)), ()
+    return rule(params.rule, keys, Draft.empty(jnp.zeros(len(keys), jnp.int32)), logits(keys, 1)), ()
 
   def verify(params, keys, state, cursor, draft):
     return rule(params.rule, keys, draft, logits(keys, draft.tokens.shape[1] + 1)), state
@@ -55,10 +54,10 @@ def verdicts(params, keys, cursor, draft, *, verifier, rounds):
 
 
 def judge(acceptance, *, rule=jaxspec.lossless, rounds=1, rows=ROWS, live=None, length=1, **fields):
-  """The verdict about random drafts in many rows; of several rounds the accepted drafts ``[rows, rounds]``."""
-  fields = {"num_drafted": WINDOW} | fields
+  """The verdict about random drafts in many rows; for several rounds the accepted drafts ``[rows, rounds]``."""
   fields = {name: jnp.broadcast_to(jnp.asarray(value), (rows, *np.shape(value))) for name, value in fields.items()}
-  draft = Draft(jnp.zeros((rows, WINDOW), jnp.int32), jnp.broadcast_to(TARGET, (rows, WINDOW, VOCAB)), **fields)
+  proposal = jnp.broadcast_to(TARGET, (rows, WINDOW, VOCAB))
+  draft = Draft.chain(jnp.zeros((rows, WINDOW), jnp.int32), proposal, WINDOW, 0)._replace(**fields)
   live = jnp.ones((rows,), bool) if live is None else live
   cursor = Cursor(jnp.zeros((rows,), jnp.int32), jnp.full((rows,), length, jnp.int32), live, jnp.int32(0))
   params = ModelParams((), (), acceptance.tables(()))
@@ -90,7 +89,7 @@ def test_chains(acceptance, num_drafted, expected):
 
 
 def test_trees():
-  """Paths are as long as was asked for, whatever tree a network without trained weights grew: here of one level."""
+  """Paths have the imposed length for any tree of untrained weights: here of one level."""
   asked = dict(rule=tree_rule(max_path=3), num_drafted=1, parents=np.full(WINDOW, -1, np.int32))
   verdict = judge(Imposed(0.6), **asked)
   np.testing.assert_allclose(shares(verdict.num_accepted, 3), [0.4, 0.24, 0.144, 0.216], atol=5 * 0.5 / ROWS**0.5)
@@ -100,7 +99,7 @@ def test_trees():
 
 
 def test_recorded_rows_are_followed():
-  """A row takes one of them for all of its rounds, and begins again after the last one."""
+  """A row follows one recorded row for all of its rounds, cyclically."""
   recorded = ((3, 0, 1), (2, 4))
   found = judge(Imposed(lengths=recorded), rows=64, rounds=4).tolist()
   assert {tuple(row) for row in found} == {(3, 0, 1, 3), (2, 4, 2, 4)}
@@ -127,7 +126,7 @@ CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tok
 
 @pytest.mark.slow
 def test_a_decode_counts_what_was_imposed():
-  """Random networks agree by chance only; other acceptances need no other program."""
+  """Random networks agree by chance only; all acceptances share a program."""
   fns = llamagen_fns(CONFIG)
   target, draft = (Network(fns, fns.init(jax.random.key(seed)), CONFIG, name=str(seed)) for seed in (0, 1))
   decoder = Decoder(target, methods.Speculative(draft=draft, gamma=3))
@@ -137,7 +136,7 @@ def test_a_decode_counts_what_was_imposed():
     outcome = dataclasses.replace(decoder, imposed=acceptance)(labels, key=jax.random.key(2))
     accepted, rejected = int(outcome.counters.accepted.sum()), int((outcome.origin == Origin.REPLACED).sum())
     assert accepted / (accepted + rejected) == pytest.approx(acceptance, rel=0.01)
-  # What was recorded is decoded again, round by round: each row follows one of them to its end.
+  # Recorded decodes are repeated round by round: each row follows one of them to its end.
   recorded = RecordedAcceptance.of(dataclasses.replace(decoder, imposed=0.5), jax.tree.map(lambda x: x[:4], outcome))
   again = dataclasses.replace(decoder, imposed=recorded.imposed)
   followed = RecordedAcceptance.of(again, again(labels, key=jax.random.key(3)))
@@ -159,5 +158,5 @@ def test_what_cannot_be_imposed():
   for wrong in (((),), ((1,), (-1,))):
     with pytest.raises(ValueError, match="at least one round, none below 0"):
       Imposed(lengths=wrong)
-  with pytest.raises(ValueError, match="a method for ids to impose its acceptance, we instead got cspd"):
+  with pytest.raises(ValueError, match="a method for discrete tokens to impose its acceptance, we instead got cspd"):
     Decoder(network, methods.Cspd(draft=network), sampling=ContinuousSampling(steps="10"), imposed=0.5)

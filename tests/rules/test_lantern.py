@@ -205,9 +205,7 @@ def test_additive_bound_does_not_bound_the_bias():
   found = exact_distribution(LanternRule(1, 0.0501), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
   assert float(found.alpha) == pytest.approx(1.0, abs=1e-5) and float(found.tv) == pytest.approx(1.0, abs=1e-5)
   # A ratio cannot raise a token of target probability 0.
-  other = exact_distribution(
-    lantern_plus_plus(1, 5.0), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32)
-  )
+  other = exact_distribution(lantern_plus_plus(1, 5.0), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
   assert float(other.alpha) == 0.0 and float(other.tv) == pytest.approx(0.0, abs=1e-6)
 
 

@@ -20,9 +20,7 @@ from tests.rules import golden
 
 
 def _draft(tokens, target):
-  rows, window = tokens.shape
-  zeros = jnp.zeros((rows,), jnp.int32)
-  return Draft(jnp.asarray(tokens, jnp.int32), target[:, :-1], zeros + window)
+  return Draft.chain(jnp.asarray(tokens, jnp.int32), target[:, :-1], tokens.shape[1], 0)
 
 
 @pytest.mark.slow
@@ -41,7 +39,7 @@ def test_golden_paths_as_chains():
       verdict = GreedyLanternRule(relaxed)(
         table, rng.row_keys(jax.random.key(case), 1), _draft(tokens[None, path[1:]], target), target
       )
-      found.append((int(verdict.num_accepted[0]), int(verdict.next_token[0])))
+      found.append((int(verdict.num_accepted[0]), int(verdict.next_tokens[0, 0])))
     best = int(np.argmax([length for length, _ in found]))
     assert (best, found[best][0]) == (get("best_row"), get("accept_length"))
     assert found[best][1] == get("next_logits").argmax()
@@ -57,7 +55,7 @@ def test_a_borrowing_draft_replaces_the_arg_max():
   target = jnp.log(jnp.broadcast_to(jnp.asarray([0.4, 0.3, 0.2, 0.1], jnp.float32), (3, 2, 4)))
   verdict = rule(table, rng.row_keys(jax.random.key(0), 3), _draft(np.asarray([[1], [3], [0]]), target), target)
   np.testing.assert_array_equal(verdict.num_accepted, [1, 0, 1])
-  np.testing.assert_array_equal(verdict.next_token, [0, 0, 0])  # always the arg-max of the row as it was
+  np.testing.assert_array_equal(verdict.next_tokens[:, 0], [0, 0, 0])  # always the arg-max of the original row
 
 
 @pytest.fixture(scope="module")

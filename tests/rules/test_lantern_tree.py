@@ -27,7 +27,7 @@ def _draft(tokens, parents):
   rows, window = tokens.shape
   full, _zeros = jnp.full((rows,), window, jnp.int32), jnp.zeros((rows,), jnp.int32)
   parents = None if parents is None else jnp.asarray(parents, jnp.int32)
-  return Draft(jnp.asarray(tokens, jnp.int32), (), full, parents=parents)
+  return Draft.tree(jnp.asarray(tokens, jnp.int32), parents, full, 0)
 
 
 def _distribution_of_rounds(rule, table, draft, target, monkeypatch):
@@ -41,7 +41,7 @@ def _distribution_of_rounds(rule, table, draft, target, monkeypatch):
     verdict = rule(table, rng.row_keys(jax.random.key(0), len(cells)), *whole)
   kept, num = np.asarray(trees.accepted_tokens(whole[0], verdict)), np.asarray(verdict.num_accepted)
   distribution = {}
-  for row, token in enumerate(np.asarray(verdict.next_token)):
+  for row, token in enumerate(np.asarray(verdict.next_tokens[:, 0])):
     block = (*kept[row, : num[row]].tolist(), int(token))
     distribution[block] = distribution.get(block, 0.0) + 1 / len(cells)
   return distribution

@@ -143,9 +143,9 @@ def test_ragged_number_of_drafts_is_exact():
   tokens = jnp.asarray(np.stack([generator.choice(V, size=rows, p=q[i]) for i in range(window)], 1), jnp.int32)
   judge = jax.jit(jaxspec.lossless)
   for count in (0, 1):
-    draft = jaxspec.Draft(tokens, log(q), jnp.full((rows,), count))
+    draft = jaxspec.Draft.chain(tokens, log(q), count, 0)
     verdict = judge((), rng.row_keys(jax.random.key(count), rows), draft, log(p))
     assert int(verdict.num_accepted.max()) <= count
-    first = np.where(np.asarray(verdict.num_accepted) > 0, np.asarray(tokens[:, 0]), np.asarray(verdict.next_token))
+    first = np.where(np.asarray(verdict.num_accepted) > 0, np.asarray(tokens[:, 0]), np.asarray(verdict.next_tokens[:, 0]))
     observed = np.bincount(first, minlength=V)
     assert stats.chisquare(observed, rows * p[0] / p[0].sum()).pvalue > 0.01

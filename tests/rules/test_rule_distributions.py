@@ -126,7 +126,7 @@ def test_switched_off_is_lossless(name):
   found = _distribution(off, _tables(array), p, q)
   np.testing.assert_allclose(found.distribution, p, atol=2e-6)
   np.testing.assert_allclose(found.tv, 0.0, atol=2e-6)
-  assert float(_distribution(rule, _tables(array), p, q).tv.max()) > 0.01  # switched on it is lossy
+  assert float(_distribution(rule, _tables(array), p, q).tv.max()) > 0.01  # lossy when enabled
 
 
 def test_groups_of_one_token_are_lossless():
@@ -135,7 +135,7 @@ def test_groups_of_one_token_are_lossless():
   np.testing.assert_allclose(found.distribution, p, atol=2e-6)
 
 
-# One rule for each code path that draws.
+# One rule per code path of draws.
 _SAMPLED = ("scaled", "always", "static", "gsd", "gsd_optimal", "lantern", "lantern_paper", "lantern_compat")
 
 
@@ -150,10 +150,10 @@ def test_sampled_rule_follows_the_enumerated_distribution(name):
   tokens = np.stack([generator.choice(V, size=rows, p=cast(distribution)) for distribution in q], 1).astype(np.int32)
   spread = lambda distribution: jnp.broadcast_to(jnp.log(jnp.asarray(distribution))[None], (rows, *distribution.shape))
   full = jnp.full((rows,), 2, jnp.int32)
-  draft = jaxspec.Draft(jnp.asarray(tokens), spread(q), full)
+  draft = jaxspec.Draft.chain(jnp.asarray(tokens), spread(q), full, 0)
   target = spread(np.concatenate([p, p[:1]]))
   verdict = jax.jit(rule)(tables, rng.row_keys(jax.random.key(4), rows), draft, target)
-  kept, last = np.asarray(verdict.num_accepted), np.asarray(verdict.next_token)
+  kept, last = np.asarray(verdict.num_accepted), np.asarray(verdict.next_tokens[:, 0])
   found = _distribution(rule, tables, p, q)
   for position in range(2):
     here = kept >= position
@@ -161,7 +161,7 @@ def test_sampled_rule_follows_the_enumerated_distribution(name):
     distribution = cast(np.asarray(found.distribution)[position])
     assert _p_value(emitted, distribution) > 0.001, position
     if found.tv[position] > 0.05:
-      assert _p_value(emitted, cast(p[position])) < 1e-4  # the test can tell the two distributions apart
+      assert _p_value(emitted, cast(p[position])) < 1e-4  # the test can distinguish the two distributions
     rate = float(found.alpha[position])
     assert abs((kept[here] > position).mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / here.sum()) + 1e-6
 

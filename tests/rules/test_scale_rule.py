@@ -1,4 +1,4 @@
-"""Rules for maps agree with formulas in float64: how often a map is accepted, and what stands for a rejected one."""
+"""Rules for scales agree with formulas in float64: the acceptance of a scale, and the replacement of a rejected one."""
 
 import functools
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_probability_of_each_place(name):
 
 
 def _follows(samples, law):
-  """Samples of one value where only one is possible."""
+  """Samples follow a distribution; values of probability 0 do not occur."""
   if np.count_nonzero(law) == 1:
     samples = np.asarray(samples).reshape(len(samples), -1)
     assert (np.ravel_multi_index(tuple(samples.T), law.shape) == np.argmax(law)).all()
@@ -63,7 +63,7 @@ def _follows(samples, law):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_what_stands_for_a_rejected_map(name):
-  """Samples of the residual over whole maps; of each place by itself under the other rule."""
+  """Samples of the residual over scales; of each position separately for the other rule."""
   stored, rows = case(name), 2000
   drafted = _drafted(stored, np.zeros((rows, len(stored["p"])), np.int32))
   replaced = jax.jit(ScaleRule().replace)(fast_keys(1, rows), drafted, jnp.ones((rows,), bool))
@@ -82,7 +82,7 @@ def test_what_stands_for_a_rejected_map(name):
 
 
 def test_cap():
-  """Where nothing can be kept, the last proposal stands, and is reported."""
+  """If no proposal is accepted, the last one is used, and reported."""
   logits = jnp.zeros((3, 2, 4))
   same = DraftedScale(jnp.zeros((3, 2), jnp.int32), logits, logits)
   found = ScaleRule(max_tries=5).replace(fast_keys(0, 3), same, jnp.array([True, False, True]))

@@ -31,7 +31,7 @@ def test_golden_single_positions_through_the_lossless_rule(monkeypatch):
   rows = case["token"].size
   log = lambda distribution: jnp.log(jnp.asarray(distribution))[:, None]
   full = jnp.ones((rows,), jnp.int32)
-  draft = jaxspec.Draft(jnp.asarray(case["token"], jnp.int32)[:, None], log(case["q"]), full)
+  draft = jaxspec.Draft.chain(jnp.asarray(case["token"], jnp.int32)[:, None], log(case["q"]), full, 0)
   target = jnp.concatenate([log(case["p"]), log(case["p"])], axis=1)
   monkeypatch.setattr(rng, "final_uniform", lambda keys: jnp.full((rows,), 0.5))
   accept = case["accept_prob"]
@@ -44,7 +44,7 @@ def test_golden_single_positions_through_the_lossless_rule(monkeypatch):
       rejected = ~expected
       distribution = case["residual"][rejected]
       median = np.argmax(np.cumsum(distribution, -1) > 0.5, axis=-1)
-      np.testing.assert_array_equal(np.asarray(verdict.next_token)[rejected], median)
+      np.testing.assert_array_equal(np.asarray(verdict.next_tokens[:, 0])[rejected], median)
   assert 0 < expected.sum() < rows
 
 
@@ -72,10 +72,10 @@ def test_a_window_of_zero_drafts_samples_the_target():
   rows = 4
   target = jnp.log(jnp.asarray([[[0.0, 0.0, 1.0]]] * rows))
   full = jnp.zeros((rows,), jnp.int32)
-  draft = jaxspec.Draft(jnp.zeros((rows, 0), jnp.int32), jnp.zeros((rows, 0, 3)), full)
+  draft = jaxspec.Draft.chain(jnp.zeros((rows, 0), jnp.int32), jnp.zeros((rows, 0, 3)), full, 0)
   for rule, tables in ((ScaledRule(2.0), ()), (jaxspec.lossless, ()), (StaticGroupsRule(), jnp.arange(3))):
     verdict = rule(tables, rng.row_keys(jax.random.key(0), rows), draft, target)
-    np.testing.assert_array_equal(verdict.next_token, 2)
+    np.testing.assert_array_equal(verdict.next_tokens, 2)
     np.testing.assert_array_equal(verdict.num_accepted, 0)
 
 

@@ -1,4 +1,4 @@
-"""States of a chain as tokens: every committed one follows the target's step; drafts are accepted as often as possible."""
+"""Denoising steps as tokens: every committed one follows the target's step; acceptance is maximal."""
 
 import dataclasses
 
@@ -45,11 +45,11 @@ def _draft(spread):
 
 
 def _round(rule, x, drafting, num_drafted, *, noisy_end=True, number=FIRST):
-  """One round from states ``x [B, C]``: the draft, the verdict, what it commits."""
+  """One round from states ``x [B, C]``: the draft, the verdict, the committed block."""
   number = jnp.full((len(x),), number, jnp.int32)
   noise = jnp.asarray(np.random.default_rng(1).normal(size=(len(x), WINDOW, x.shape[1])), jnp.float32)
   states, distributions = chain.follow(drafting, x, number, noise, ONE, noisy_end=noisy_end)
-  draft = Draft(states, drafted_steps(distributions, noise, ONE), jnp.asarray(num_drafted, jnp.int32))
+  draft = Draft.chain(states, drafted_steps(distributions, noise, ONE), jnp.asarray(num_drafted, jnp.int32), 0)
   inputs = jnp.concatenate([x[:, None], states], axis=1)
   numbers = jnp.maximum(number[:, None] - jnp.arange(WINDOW + 1)[None], 0)
   own = jnp.asarray(np.random.default_rng(2).normal(size=inputs.shape), jnp.float32)
@@ -79,14 +79,14 @@ def test_every_state_follows_the_target(name):
     noise = _white(block[:, offset], FIRST - offset, before)[rows, 0]
     white.append(noise)
     assert stats.kstest(noise, "norm").pvalue > 0.01, offset
-    # It is independent of the state that it was drawn from.
+    # It is independent of the previous state.
     assert stats.kstest((noise + np.asarray(_ranks(before[rows, 0]))) / 2**0.5, "norm").pvalue > 0.01, offset
     before = block[:, offset]
   np.testing.assert_array_equal(block[accepted == 2, :2], draft.tokens[accepted == 2])
 
 
 def _ranks(x):
-  """Numbers as standard normals in the same order."""
+  """Standard normal quantiles of the ranks of numbers."""
   return stats.norm.ppf((stats.rankdata(x) - 0.5) / len(x))
 
 
@@ -117,7 +117,7 @@ def test_equal_deviations_make_both_couplings_one():
   shift *= 0.8 / np.linalg.norm(shift)
   noise = rng.normal(size=(ROWS, 1, 64)).astype(np.float32)
   states = StepDistribution(jnp.broadcast_to(mean, noise.shape), jnp.full(noise.shape, -1.0), None)
-  draft = Draft(states.mean + jnp.exp(-0.5) * noise, drafted_steps(states, noise, ONE), jnp.ones((ROWS,), jnp.int32))
+  draft = Draft.chain(states.mean + jnp.exp(-0.5) * noise, drafted_steps(states, noise, ONE), 1, 0)
   moved = jnp.broadcast_to(mean + np.exp(-0.5) * shift, (ROWS, 2, 64))
   target = TargetSteps(moved, jnp.full(moved.shape, -0.5), jnp.zeros(moved.shape))
   for rule in RULES.values():
@@ -130,7 +130,7 @@ def test_equal_deviations_make_both_couplings_one():
 
 @pytest.mark.parametrize("name", [name if name == "split" else pytest.param(name, marks=pytest.mark.slow) for name in RULES])
 def test_the_last_step_is_the_target_s_own(name):
-  """It ends in the mean. A draft of it is never accepted, and its place is taken by the mean exactly."""
+  """It ends in the mean. A draft of it is never accepted, and is replaced by the mean exactly."""
   x = jax.random.normal(jax.random.key(3), (12, 1))
   _, verdict, block = jax.jit(lambda x: _round(RULES[name], x, _target, np.full(12, WINDOW), noisy_end=False, number=1))(x)
   # Step 1 is the target's own and accepted; step 0 was drafted, too.
@@ -156,14 +156,14 @@ def test_slots_without_a_draft_do_not_matter(name):
   draft, verdict, _ = jax.jit(lambda x: _round(RULES[name], x, _draft(True), num_drafted))(x)
   empty = np.arange(WINDOW)[None] >= num_drafted[:, None]
   spoil = lambda leaf: jnp.where(empty[..., None], jnp.nan, leaf)
-  other = Draft(spoil(draft.tokens), jax.tree.map(spoil, draft.proposal), draft.num_drafted)
+  other = Draft.chain(spoil(draft.tokens), jax.tree.map(spoil, draft.proposal), draft.num_drafted, 0)
   inputs = jnp.concatenate([x[:, None], draft.tokens], axis=1)
   numbers = FIRST - jnp.broadcast_to(jnp.arange(WINDOW + 1), inputs.shape[:2])
   own = jnp.asarray(np.random.default_rng(2).normal(size=inputs.shape), jnp.float32)
   steps = target_steps(_target(numbers[..., None], inputs), numbers, own, ONE, noisy_end=True)
   got = jax.jit(RULES[name])(testing.fast_keys(0, 40), other, steps)
   np.testing.assert_array_equal(got.num_accepted, verdict.num_accepted)
-  np.testing.assert_allclose(got.next_token, verdict.next_token, atol=1e-5)
+  np.testing.assert_allclose(got.next_tokens, verdict.next_tokens, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -173,8 +173,8 @@ def test_no_draft_is_the_target_s_own_step():
   own = jax.random.normal(jax.random.key(5), (ROWS, 1, 1))
   steps = target_steps(_target(number[..., None], x[:, None]), number, own, ONE, noisy_end=True)
   cursor = Cursor(x, number[:, 0], number[:, 0] > 0, jnp.int32(0))
-  verdict = jax.jit(RULES["maximal"])(testing.fast_keys(0, ROWS), verdicts.empty_draft(cursor.last), steps)
-  assert stats.kstest(_white(verdict.next_token, FIRST, x)[:, 0], "norm").pvalue > 0.01
+  verdict = jax.jit(RULES["maximal"])(testing.fast_keys(0, ROWS), Draft.empty(cursor.last), steps)
+  assert stats.kstest(_white(verdict.next_tokens[:, 0], FIRST, x)[:, 0], "norm").pvalue > 0.01
   assert not np.any(verdict.num_accepted)
 
 
@@ -203,7 +203,7 @@ def test_frozen_drafts_of_a_network():
     x = chain.next_state(ddpm.step_distribution(tables, full(number + 1), before, stale), full(number + 1), own, ONE)
     frozen = ddpm.distribution_fn(lambda index, x: stale, tables)
     states, drawn = chain.follow(frozen, x, full(number)[:, 0], noise, ONE)
-    draft = Draft(states, drafted_steps(drawn, noise, ONE), jnp.full((rows,), WINDOW))
+    draft = Draft.chain(states, drafted_steps(drawn, noise, ONE), WINDOW, 0)
     # All states of all rows in one pass, [K + 1, B, C].
     inputs = jnp.concatenate([x[None], states.swapaxes(0, 1)])
     numbers = number - jnp.arange(WINDOW + 1)

@@ -1,4 +1,4 @@
-"""Distributions of decodes of vector tokens: the published rule is biased if its last step is wide; exact rules are not.
+"""Distributions of decodes of continuous tokens: the published rule is biased if its last step is wide; exact rules are not.
 
 The theory is for one token whose chain has two steps, ``x_1 = s e + shift`` and ``N(x_1, 1)``. The target's distribution is
 ``N(0, 1 + s_p^2)``. The Kolmogorov-Smirnov distance of the published ratio from it is 0.037 with (s_q, s_p, shift) =
@@ -32,7 +32,7 @@ EXACT = [
 
 
 def decode(*args, rows, **kwargs):
-  """Decodes with keys whose draws cost little: most of the time of many rows goes into random numbers."""
+  """Decodes with keys of a cheap generator: with many rows, most time is spent on random numbers."""
   return token_toy.decode(*args, rows=rows, key=testing.fast_keys(0, rows), **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""Numbers of acceptance rules are arguments of a program: a sweep of ten values compiles once, and judges as before."""
+"""Numbers of acceptance rules are arguments of a program: a sweep of ten values compiles once, with the same verdicts."""
 
 import dataclasses
 
@@ -33,7 +33,7 @@ def test_a_sweep_of_ten_values_has_one_program(name, audit):
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_traced_numbers_judge_like_fixed_ones(name):
-  """Tokens of a decode whose rule has its numbers are those of one whose program gets them."""
+  """Tokens are equal with fixed numbers and with numbers as program arguments."""
   option, values = SWEEPS[name]
   decoder = networks.decoder(networks.small(name, **{option: float(values[6])}), sampling=SamplingConfig(temperature=2.0))
   parts = decoder.parts

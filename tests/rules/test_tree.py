@@ -11,7 +11,7 @@ import pytest
 
 import jaxspec
 from jaxspec.core import loop, rng, trees
-from jaxspec.core.constructors import drafter_of
+from jaxspec.core.constructors import stateless
 from jaxspec.core.types import Draft, Drafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules import tree_rule
@@ -26,9 +26,8 @@ QUARTERS = [np.array(c) / 4 for c in itertools.product(range(5), repeat=V) if su
 
 def _draft(tokens, parents, levels=None):
   rows, window = tokens.shape
-  jnp.zeros((rows,), jnp.int32)
   levels = jnp.full((rows,), window, jnp.int32) if levels is None else levels
-  return Draft(jnp.asarray(tokens, jnp.int32), (), levels, parents=jnp.asarray(parents, jnp.int32))
+  return Draft.tree(jnp.asarray(tokens, jnp.int32), jnp.asarray(parents, jnp.int32), levels, 0)
 
 
 def _golden_tree(get):
@@ -119,7 +118,7 @@ def _walk(target, tokens, parents, levels, uniforms):
 @pytest.mark.slow
 @pytest.mark.parametrize("max_path", [None, 3])
 def test_parallel_acceptance_tests_equal_the_sequential_walk(max_path, monkeypatch):
-  """Random trees with repeated siblings and cut levels."""
+  """Random trees with repeated siblings and truncated levels."""
   rows, window, vocab = 300, 12, 8
   generator = np.random.default_rng(4)
   parents = np.stack([[generator.integers(-1, i) if i else -1 for i in range(window)] for _ in range(rows)])
@@ -134,7 +133,7 @@ def test_parallel_acceptance_tests_equal_the_sequential_walk(max_path, monkeypat
     monkeypatch, draft, jnp.asarray(target, jnp.float32), uniforms, tree_rule.tree_rule(max_path=max_path)
   )
   bound = window if max_path is None else max_path
-  verdict = jax.tree.map(np.asarray, verdict)  # rows of arrays on a device are programs
+  verdict = jax.tree.map(np.asarray, verdict)  # indexing device arrays would compile programs
   assert verdict.path.shape == (rows, bound)
   for row in range(rows):
     path, left = _walk(target[row], tokens[row], parents[row], min(levels[row], bound), uniforms[row])
@@ -148,15 +147,15 @@ def test_a_chain_is_the_tree_of_one_path():
   rows, window, vocab = 64, 4, 5
   generator = np.random.default_rng(1)
   target = jnp.asarray(generator.normal(size=(rows, window + 1, vocab)), jnp.float32)
-  chain = _draft(generator.integers(vocab, size=(rows, window)), np.zeros((rows, window)))._replace(parents=None)
+  chain = Draft.chain(jnp.asarray(generator.integers(vocab, size=(rows, window)), jnp.int32), (), window, 0)
   as_tree = chain._replace(parents=trees.parents_of(chain))
   keys = rng.row_keys(jax.random.key(0), rows)
   judge = jax.jit(tree_rule.lossless_tree)
   first = judge((), keys, chain, target)
   second = judge((), keys, as_tree, target)
-  assert first.path is None and second.path is not None
+  assert first.path.shape == (rows, 0) and second.path.shape == (rows, window)
   np.testing.assert_array_equal(first.num_accepted, second.num_accepted)
-  np.testing.assert_array_equal(first.next_token, second.next_token)
+  np.testing.assert_array_equal(first.next_tokens, second.next_tokens)
   assert trees.layout(chain)[1] is None
   positions, mask = trees.layout(as_tree)
   np.testing.assert_array_equal(positions, np.broadcast_to(np.arange(window + 1), (rows, window + 1)))
@@ -167,12 +166,12 @@ def test_a_chain_is_the_tree_of_one_path():
 def table_trees(window: int) -> Drafter:
   """A drafter of one fixed tree: parameters are its parents ``[K]``, and tokens ``[V, K]`` by the newest token."""
 
-  def draft(params, keys, state, cursor):
+  def draft(params, keys, cursor):
     parents, tokens = params
     rows = cursor.last.shape[0]
-    return _draft(tokens[cursor.last], jnp.broadcast_to(parents[None], (rows, window))), (), ()
+    return _draft(tokens[cursor.last], jnp.broadcast_to(parents[None], (rows, window)))
 
-  return drafter_of(draft, window=window)
+  return stateless(draft, window=window)
 
 
 def _markov(seed, parents):
@@ -234,7 +233,8 @@ def test_bonus_and_replacement_are_distinguished():
   """A path that ends at a leaf of a shallow branch gets a bonus token; with rejected children it gets a replacement."""
   parents = jnp.asarray([[-1, -1, 1]] * 3, jnp.int32)
   draft = _draft(jnp.zeros((3, 3), jnp.int32), parents, jnp.full((3,), 2))
-  verdict = jaxspec.Verdict(jnp.asarray([1, 1, 0]), jnp.zeros((3,), jnp.int32), jnp.asarray([[0, 0], [1, 0], [0, 0]]))
+  path = jnp.asarray([[0, 0], [1, 0], [0, 0]])
+  verdict = jaxspec.Verdict.one(jnp.asarray([1, 1, 0]), jnp.zeros((3,), jnp.int32), path=path)
   np.testing.assert_array_equal(trees.ended_by_rejection(draft, verdict), [False, True, True])
   cut = draft._replace(num_drafted=jnp.ones((3,), jnp.int32))
   np.testing.assert_array_equal(trees.ended_by_rejection(cut, verdict), [False, False, True])

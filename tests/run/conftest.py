@@ -1,4 +1,4 @@
-"""Tiny folders, made once."""
+"""Tiny checkpoints, made once."""
 
 import numpy as np
 import pytest
@@ -35,9 +35,9 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory):
-  """A bundle of tables: each id is followed by the next one, almost surely in the target, likely in the draft."""
+  """A bundle of tables: each id is followed by the next one, with high probability in the target, less in the draft."""
   path, step = tmp_path_factory.mktemp("toys"), np.roll(np.eye(3), 1, axis=1)
-  with registry.registered("toy", toy.FAMILY):
+  with registry.FAMILIES.adding("toy", toy.FAMILY):
     toy.save(path / "target", 40.0 * step)
     toy.save(path / "draft", 1.0 * step, distilled_at_cfg=3.0)
     write_bundle(path, target="target", drafts={"rough": "draft"}, parts={"palette": toy.PALETTE}, options={"gamma": 2})

@@ -26,12 +26,12 @@ from jaxspec.run.run import prepare
 from tests import devices
 from tests.run import tiny, tiny_chameleon
 
-# Blocks of the targets. Every one is compiled for every mesh, so only one kind has two: exchanges are counted per block.
+# Blocks of the targets. Every one is compiled for every mesh, so only one kind has two, to count exchanges per block.
 LAYERS = {"images": 1, "texts": 2, "codes": 1}
 ROWS, LENGTHS = 8, {"texts": 8}
 DIVIDED = ("data=2,model=4", "model=8")  # meshes that divide networks
 MESHES = (*DIVIDED, "data=8")
-COPIED = ("vectors", "masked")  # kinds of networks that every device has whole
+COPIED = ("vectors", "masked")  # kinds of networks that are copied to every device
 IMAGES = LlamaGenConfig(
   num_layers=LAYERS["images"], dim=64, num_heads=8, vocab_size=16, num_tokens=9, num_classes=7, multiple_of=64
 )
@@ -39,7 +39,7 @@ TEXTS = dataclasses.replace(
   tiny.LLAMA, num_layers=LAYERS["texts"], dim=64, num_heads=16, num_kv_heads=8, ffn_hidden=64, vocab_size=264,
   max_positions=64,
 )  # fmt: skip
-_ODD = tiny_chameleon.CONFIG.vocab_size // 2 * 2 + 1  # tables that no mesh divides
+_ODD = tiny_chameleon.CONFIG.vocab_size // 2 * 2 + 1  # tables not divided by any mesh
 CODES = dataclasses.replace(
   tiny_chameleon.CONFIG, num_layers=LAYERS["codes"], dim=64, num_heads=8, ffn_hidden=64, vocab_size=_ODD, rows=3, columns=3
 )
@@ -47,13 +47,14 @@ METHODS = {
   "images": ("ar", "speculative", "sjd", "eagle", "eagle-chain"), "texts": ("speculative",), "codes": ("sjd",),
   "vectors": ("cspd",), "masked": ("cspd",),
 }  # fmt: skip
-# What two processes decode, which is slow: the last of the methods on the meshes whose networks are divided.
+# Decodes of two processes, which are slow: the last of the methods on the meshes whose networks are divided.
 OF_PROCESSES = {"images": METHODS["images"][-1:], "texts": METHODS["texts"]}
 EXPECTED = "one.npz"  # tokens of one device, by kind and method
 
 
 def make_bundles(path: Path) -> None:
-  """Images with a small draft and an EAGLE head, texts with grouped queries and a small draft, codes, and vectors."""
+  """Images with a small draft and an EAGLE head, texts with grouped queries and a small draft, codes, and continuous
+  tokens."""
   tiny.save(path / "images/vq", dataclasses.replace(tiny.VQ, image_size=12, num_codes=16), 0)
   tiny.save(path / "images/target", IMAGES, 2, scale=0.2)
   tiny.save(path / "images/small", dataclasses.replace(IMAGES, num_layers=1, dim=32), 3, scale=0.2)
@@ -72,13 +73,13 @@ def make_bundles(path: Path) -> None:
   tiny.vectors(path / "vectors", tiny.CAUSAL)
   tiny.vectors(path / "masked", tiny.MAR)
   tiny_chameleon.text_tokenizer().save(str(path / "codes/target" / TOKENIZER_FILE))
-  # Not top-p, as released: programs with few optimisations may compute the logits twice and cut off what is just kept.
+  # Without the released top-p: programs with few optimisations may compute the logits twice, with different nuclei.
   sampling, options = {"cfg_scale": 3.0, "top_k": 6}, {"window": 4}
   write_bundle(path / "codes", target="target", parts={"tokenizer": "vq"}, sampling=sampling, options=options)
 
 
 def meshes_of(kind: str) -> tuple[str, ...]:
-  """The meshes on which a kind of networks runs."""
+  """The meshes for a kind of networks."""
   return tuple(mesh for mesh in MESHES if kind not in COPIED or "model" not in mesh)
 
 
@@ -94,7 +95,7 @@ def decode(pipeline: Pipeline, kind: str, method: str) -> np.ndarray:
 
 
 def compiled(pipeline: Pipeline, kind: str, method: str) -> tuple[np.ndarray, dict[str, int]]:
-  """Tokens of a compiled decode, and what its devices exchange."""
+  """Tokens of a compiled decode, and the exchanges of its devices."""
   job = pipeline.job(prompts(kind), method=method, max_len=LENGTHS.get(kind), seed=1)
   batches = job.batches(ROWS)
   prepared = prepare(job, batches)
@@ -112,7 +113,7 @@ def logits(pipeline: Pipeline) -> np.ndarray:
 
 
 def main(path: Path) -> dict:
-  """Everything that the tests look at, in one process; the tokens of one device are left in the folder."""
+  """All results for the tests, in one process; the folder receives the tokens of one device."""
   found, expected = {"tokens": {}, "logits": {}, "collectives": {}}, {}
   for kind, methods in METHODS.items():
     one = load_pipeline(path / kind)
@@ -132,13 +133,13 @@ def main(path: Path) -> dict:
 
 
 def same(kind: str, tokens: np.ndarray, expected: np.ndarray) -> bool:
-  """Whether tokens are those of one device."""
-  # Products of one row are rounded otherwise than those of eight; these vectors are as large as 1e5.
+  """Whether tokens equal those of one device."""
+  # Products of one row are rounded differently from those of eight; these tokens have components up to 1e5.
   return bool(np.allclose(tokens, expected, rtol=1e-5, atol=0) if kind in COPIED else np.array_equal(tokens, expected))
 
 
 def in_processes(path: Path) -> dict:
-  """Tokens on devices of several processes, compared with those that `main` left in the folder."""
+  """Tokens on devices of several processes, compared with those that `main` saved."""
   found = {}
   with np.load(path / EXPECTED) as expected:
     for kind, methods in OF_PROCESSES.items():

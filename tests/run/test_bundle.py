@@ -1,4 +1,4 @@
-"""Bundle files: the format, the two before it, folders without a file, and what damaged ones say."""
+"""Bundle files: the format, its two predecessors, folders without a file, and errors of damaged ones."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a pipeline takes: keys and numbers of every form; all else is refused in one line."""
+"""Inputs of a pipeline: keys and numbers of every form; others are errors of one line."""
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ def test_what_is_no_key(name):
 
 
 def test_keys_of_every_form(toys):
-  """A seed and the numbers of a key are that key, wherever a key is taken."""
+  """A seed and the data of a key are equivalent to the key."""
   pipe = load_pipeline(toys)
   sampling = SamplingConfig(temperature=100.0)
   draw = lambda key: pipe(LABELS, key=key, method="ar", sampling=sampling).tokens
@@ -49,7 +49,7 @@ def test_keys_of_every_form(toys):
 
 @pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg"])
 def test_keys_of_other_kinds(kind):
-  """Many of them at once would share their numbers; a row depends on its own key only."""
+  """Under vmap they would share random numbers; a row depends on its own key only."""
   keys = jax.random.split(jax.random.key(5, impl=kind), 3)
   together = rng.uniforms(rng.row_keys(keys, 3), 4)
   alone = [rng.uniforms(rng.row_keys(keys[row : row + 1], 1), 4)[0] for row in range(3)]

@@ -1,4 +1,4 @@
-"""Meshes: what they are called, how networks are divided, and decodes on eight devices and in two processes."""
+"""Meshes: their names, how networks are divided, and decodes on eight devices and in two processes."""
 
 import dataclasses
 
@@ -55,7 +55,7 @@ COPIED = ("cls_embedding.", "wpe.")  # matrices that every device keeps whole
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_matrix_is_divided(family):
-  """A matrix with a name that nobody listed would be copied to all devices, and a larger network would not fit."""
+  """A matrix with an unlisted name would be copied to all devices, and a larger network would not fit."""
   make, config = FAMILIES[family]
   params = jax.eval_shape(make(dataclasses.replace(config, tensor_parallel=True)).init, jax.random.key(0))
   specs = checkpoints.flatten(mesh.param_specs(params, 2, tied=getattr(config, "tie_embeddings", False)))
@@ -74,7 +74,7 @@ def test_every_matrix_is_divided(family):
 
 
 def test_vocabularies_of_any_size():
-  """A table that the axis does not divide stays whole; the blocks are divided all the same."""
+  """A table that the axis does not divide stays whole; the blocks are still divided."""
   config = GPTNeoConfig(num_layers=1, dim=16, num_heads=4, vocab_size=50257, tensor_parallel=True)
   params = jax.eval_shape(gpt_neo_fns(config).init, jax.random.key(0))
   specs = checkpoints.flatten(mesh.param_specs(params, 4, tied=True))
@@ -104,7 +104,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def eight_devices(folder):
-  """What eight devices give; the networks and the tokens of one device stay in the folder."""
+  """Results of eight devices; the folder has the networks and the tokens of one device."""
   return devices.output_of(devices.run(PROGRAM, folder, devices=8))
 
 
@@ -118,10 +118,10 @@ def test_tokens_on_eight_devices_are_those_of_one(eight_devices):
 
 @pytest.mark.slow
 def test_devices_exchange_what_the_table_names(eight_devices):
-  """A pass has two sums per block, and gathers embeddings (of ids) and logits.
+  """A pass has two sums per block, and gathers embeddings of ids and logits.
 
-  A program has the pass of the prefill, whose condition has no divided table, and that of the loop. Rows never meet, so
-  nothing but these stands in it: groups whose loops end at different rounds would wait for each other forever.
+  A program has the pass of the prefill, whose condition has no divided table, and that of the loop. Groups do not exchange
+  rows, so nothing but these stands in it: groups whose loops end at different rounds would wait for each other forever.
   """
   assert len(eight_devices["collectives"]) == len(eight_devices["tokens"])
   for name, found in eight_devices["collectives"].items():
@@ -138,7 +138,7 @@ def test_devices_exchange_what_the_table_names(eight_devices):
 
 @pytest.mark.slow
 def test_two_processes_give_the_tokens_of_one(eight_devices, folder):
-  """The tokens of one device are those to which eight devices of one process were compared."""
+  """The reference is the same as for eight devices of one process: the tokens of one device."""
   address = devices.free_address()
   processes = [devices.run(PROGRAM, folder, address, 2, number, devices=4) for number in range(2)]
   expected = sum(len(methods) * len(on_devices.DIVIDED) for methods in on_devices.OF_PROCESSES.values())

@@ -1,4 +1,4 @@
-"""Prompts are padded to a few lengths: few programs, the same tokens, and only the last programs are kept."""
+"""Prompts are padded to a few lengths: few programs, the same tokens, and eviction of old programs."""
 
 import jax
 import numpy as np
@@ -37,7 +37,7 @@ def test_only_the_last_programs_are_kept(monkeypatch):
   kept = programs.Programs()
   first = [kept.get(key, object) for key in "abc"]
   assert kept.get("a", object) is first[0]
-  kept.get("d", object)  # the least recently used goes: that of b
+  kept.get("d", object)  # evicts the least recently used, that of b
   assert "b" not in kept and len(kept) == 3 and kept.get("c", object) is first[2]
 
 

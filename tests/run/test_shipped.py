@@ -1,4 +1,4 @@
-"""The shipped bundles load with their defaults and say what they are."""
+"""The shipped bundles load with their defaults and descriptions."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Folders of tiny random networks for `load_pipeline`: ids of 4 tokens and 8 codes, vectors of 4 tokens, short texts."""
+"""Folders of tiny random networks for `load_pipeline`: 4 discrete tokens of 8 codes, 4 continuous tokens, short texts."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _template(config):
 
 
 def weights(config, seed: int, scale: float = 0.5):
-  """Random parameters; vectors are ones."""
+  """Random parameters; one-dimensional ones are 1."""
   generator = np.random.default_rng(seed)
   draw = lambda leaf: scale * generator.normal(size=leaf.shape) if leaf.ndim > 1 else np.ones(leaf.shape)
   return jax.tree.map(lambda leaf: jnp.asarray(draw(leaf), jnp.float32), _template(config))
@@ -77,7 +77,7 @@ def save(path: Path, config, seed: int, *, scale: float = 0.5, **meta) -> Path:
 
 
 def checkpoint(config, name: str, params=None, **meta) -> Network:
-  """A network as it is loaded, of a checkpoint that was never written; without weights unless it is given some."""
+  """A network as loaded, without a checkpoint file; by default without weights."""
   family = family_name(config)
   return Network(FAMILIES[family].make_fns(config), params or {}, config, meta, Path(name).name, family, Path(name))
 
@@ -95,7 +95,7 @@ def save_vocabulary(file: Path) -> None:
 
 
 def captions(path: Path) -> Path:
-  """A bundle of images of captions with drafts of three families."""
+  """A bundle for captions with drafts of three families."""
   save(path / "tokenizer", VQ, 0)
   save(path / "text", TEXT, 1)
   save(path / "target", CAPTIONS, 2)
@@ -121,7 +121,7 @@ def classes(path: Path) -> Path:
 
 
 def vectors(path: Path, network) -> Path:
-  """A bundle of vector tokens, target and draft of one config."""
+  """A bundle of continuous tokens, target and draft of one config."""
   save(path / "vae", VAE, 0)
   save(path / "target", network, 1, scale=0.2)
   save(path / "draft", network, 2, scale=0.2)

@@ -34,7 +34,7 @@ VQ = ChameleonVQConfig(8, (1, 1), 1, (), 8, NUM_CODES, 4, 8)
 
 
 def text_tokenizer() -> Tokenizer:
-  """Bytes, behind the tokens of images and those with a meaning of their own."""
+  """Byte tokens, after image tokens and special tokens."""
   made = Tokenizer(models.BPE({name: id for id, name in enumerate([*SPECIAL, *_LETTERS])}, []))
   made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
   made.add_special_tokens(SPECIAL)
@@ -80,7 +80,7 @@ def save_lumina(folder: Path, seed: int = 0, layers: int = 2) -> Path:
   folder.mkdir(parents=True)
   tensors = random_tensors(chameleon.HUB, ChameleonConfig(**(vars(CONFIG) | {"num_layers": layers})), seed)
   for name in [name for name in tensors if "_norm." in name]:
-    tensors[name] = tensors[name][:1]  # one row for all heads, as one shard has it
+    tensors[name] = tensors[name][:1]  # one row for all heads, as in one shard
   save_file(tensors, folder / "model.safetensors")
   document = {
     "model_type": "chameleon", "vocab_size": CONFIG.vocab_size, "hidden_size": 16, "num_hidden_layers": layers,
@@ -104,7 +104,7 @@ def save_heads(folder: Path, network: Path) -> dict[str, Path]:
 def networks(folder: Path) -> dict[str, Path]:
   """Converted folders: ``anole`` and its ``draft``, and ``lumina``; images of 4 x 4 and 4 x 2 codes, of 2 x 2 pixels.
 
-  Of one block each, which is what a program compiles; converters are tested with two.
+  Networks have one block, for short compilation; converters are tested with two.
   """
   download, lumina = save_anole(folder / "download", layers=1), save_lumina(folder / "hub", layers=1)
   small = save_anole(folder / "small", seed=1, layers=1)

@@ -1,6 +1,6 @@
-"""A family of its own for tests: Markov chains over a few ids, whose prompts are numbers and whose images are colours.
+"""A user-defined family for tests: Markov chains over a few ids, with numbers as prompts and colours as images.
 
-It shows all that a new family needs: a config, its functions, a family, and one line in the registry.
+It has all parts of a new family: a config, its functions, a family, and one line in the registry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ToyConfig:
 
 @functools.cache
 def toy_fns(config: ToyConfig) -> ModelFns:
-  """Token 0 follows the label, every other token the one before it; parameters ``{"table": [V, V]}``."""
+  """Token 0 depends on the label, every other token on the one before it; parameters ``{"table": [V, V]}``."""
 
   def apply(params, inputs, cache=None, *, positions=None, mask=None, inject=None, logits_at=None, slot=None):
     ids = inputs.labels[:, None] if isinstance(inputs, ClassLabels) else inputs
@@ -52,7 +52,7 @@ def toy_fns(config: ToyConfig) -> ModelFns:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ToyFamily(Family):
-  """Rows begin after a number; ids are colours of a palette, one pixel each."""
+  """A prompt is a number; ids are colours of a palette, one pixel each."""
 
   condition_type = ClassLabels
   fit_fields = ("vocab_size", "num_tokens")

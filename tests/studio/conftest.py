@@ -16,9 +16,9 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def session(bundle):
-  from jaxspec.studio.studio_session import Session
+  from jaxspec.studio.studio_session import StudioSession
 
-  return Session(load_pipeline(bundle, matmul_precision="float32"), Sources(bundle))
+  return StudioSession(load_pipeline(bundle, matmul_precision="float32"), Sources(bundle))
 
 
 @pytest.fixture

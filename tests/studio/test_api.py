@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from jaxspec.cli.main import main
 from jaxspec.cli.networks import load_sources
 from jaxspec.core.options import options_of
-from jaxspec.run.chosen import Chosen
+from jaxspec.run.decode_options import DecodeOptions
 from jaxspec.run.sources import Sources
 from jaxspec.studio import reproduce, schema
-from jaxspec.studio.studio_session import Session
+from jaxspec.studio.studio_session import StudioSession
 from tests.cli.command_lines import parse
 from tests.run import tiny
 
@@ -122,10 +122,10 @@ def test_converted_networks_are_named_where_a_race_is_repeated(tmp_path):
   """A draft by its folder or by its name, never by both, which the command line refuses."""
   folder = tiny.classes(tmp_path)
   networks = Sources(folder / "target", tokenizer=folder / "vq", draft_model=folder / "draft")
-  session = Session(load_sources(networks, matmul_precision="float32"), networks)
+  session = StudioSession(load_sources(networks, matmul_precision="float32"), networks)
   assert session.describe()["kind"] == "class" and session.describe()["example"] == "0"
   for method, draft in (("speculative", True), ("ar", False)):
-    request = schema.Asked(["3"], [Chosen(method, None, {"gamma": 2})])
+    request = schema.ComparisonRequest(["3"], [DecodeOptions(method, None, {"gamma": 2})])
     job = session.resolve(request).entrants[0].job
     words = shlex.split(reproduce.command(job, session.kind, request, networks))
     assert ("--draft-model" in words, "--draft" in words) == (draft, False)
@@ -142,7 +142,7 @@ WRONG = {
   "method": {"entrants": [{"method": "speculativ"}]},
   "1 to 3 methods": {"entrants": [{"method": "ar"}] * 4},
   "seed": {"seed": -1},
-  "at most 400 letters": {"prompts": ["a" * 401]},
+  "at most 400 characters": {"prompts": ["a" * 401]},
   "1 to 4 prompts": {"prompts": []},
   "a word in every prompt": {"prompts": ["!!"]},
   "one line": {"prompts": ["a\x07"]},
@@ -170,7 +170,7 @@ def test_what_is_no_request_is_refused(client, app):
   assert "bytes" in client.post("/api/race", json=RACE | {"prompts": ["a" * 40_000]}).json()["message"]
   assert client.post("/api/race", content=b"[NaN]", headers=JSON).status_code == 400
   half = client.post("/api/check", content=json.dumps(RACE | {"prompts": ["red \ud83d"]}), headers=JSON)
-  assert half.status_code == 400 and "whole letters" in half.json()["message"]
+  assert half.status_code == 400 and "whole characters" in half.json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_what_is_no_request_is_refused(client, app):
     ("evil.example:8765", "--host-name evil.example"),  # a name that was pointed here
     ("TESTSERVER.evil.example", "--host-name testserver.evil.example"),
     ("127.0.0.1.evil.example", "--host-name 127.0.0.1.evil.example"),
-    ("<b>", "by its address"),
-    ("", "by its address"),
+    ("<b>", "use its IP address"),
+    ("", "use its IP address"),
   ],
 )
 def test_a_refused_host_says_how_to_allow_it(client, host, how):
@@ -211,7 +211,7 @@ def test_files_are_written_into_the_folder_only(client, tmp_path):
   assert sorted(path.name for path in (tmp_path / "races").iterdir()) == sorted(written) and len(written) == 3
   assert [path.name for path in tmp_path.iterdir()] == ["races"]
   assert client.post("/api/races/..%2f..%2fx/write", json={}).status_code in (400, 404)
-  assert "still kept" in client.post("/api/races/nobody/write", json={}).json()["message"]
+  assert "name of a stored comparison" in client.post("/api/races/nobody/write", json={}).json()["message"]
   assert client.get(f"/api/races/{name}/secret.txt").status_code == 400
 
 
@@ -232,9 +232,9 @@ def test_seconds_on_a_link(client):
 
 def test_a_closed_tab_stops_its_decode(app, monkeypatch):
   """The decode of a connection that closes after its first round ends long before its last one."""
-  from jaxspec.studio.method_run import Lane
+  from jaxspec.studio.method_run import MethodRun
 
-  steps, step = [], Lane.step
+  steps, step = [], MethodRun.step
   gone = asyncio.Event()
 
   def slow(self):
@@ -244,7 +244,7 @@ def test_a_closed_tab_stops_its_decode(app, monkeypatch):
     time.sleep(0.2)
     return step(self)
 
-  monkeypatch.setattr(Lane, "step", slow)
+  monkeypatch.setattr(MethodRun, "step", slow)
   body = json.dumps(RACE | {"entrants": [{"method": "ar"}] * 3, "prompts": ["red apple"]}).encode()
   headers = [(b"host", b"testserver"), (b"content-type", b"application/json")]
   scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
@@ -271,7 +271,7 @@ def test_a_closed_tab_stops_its_decode(app, monkeypatch):
 
 
 def test_several_users_at_once_get_all_of_their_tokens(app):
-  """Each client has an event loop of its own, the queue is one."""
+  """Each client has its own event loop, with one common queue."""
   from concurrent.futures import ThreadPoolExecutor
 
   with ThreadPoolExecutor(4) as pool:
@@ -302,5 +302,5 @@ def test_commands_with_a_precision_that_only_jax_has_a_name_for(session):
   command = reproduce.command(job, "prompt", wanted)
   assert command.startswith("JAX_DEFAULT_MATMUL_PRECISION=tensorfloat32 jaxspec generate --method ar")
   lines = reproduce.snippet(job, "prompt", wanted).splitlines()
-  assert 'jax.config.update("jax_default_matmul_precision", \'tensorfloat32\')' in lines
+  assert "jax.config.update(\"jax_default_matmul_precision\", 'tensorfloat32')" in lines
   assert "jaxspec.load_pipeline(dtype='float32')" in lines[3] and "key=3" in lines[-1]

@@ -11,7 +11,7 @@ from jaxspec.methods import METHODS
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.sources import Sources
 from jaxspec.studio.api import make_app
-from jaxspec.studio.studio_session import Session
+from jaxspec.studio.studio_session import StudioSession
 from tests.methods.networks import CAUSAL, MAR, SMALL
 from tests.run import test_denoising as test_states
 from tests.run import test_scales as test_maps
@@ -27,7 +27,7 @@ KINDS = {
   "states": (test_states.write_tiny, {}, "1", {"steps": str(test_states.STEPS)}),
 }
 
-# Methods that a kind of networks cannot decode by, and what their line says.
+# Methods that do not fit a kind of networks, and their error.
 REFUSED = {
   "causal": ({"parallel"}, "a masked network (MAR) for method parallel"),
   "texts": ({"lantern", "gsd"}, "the codebook of the image tokenizer for method"),
@@ -43,7 +43,7 @@ def clients(tmp_path_factory):
       write, parts, *_ = KINDS[kind]
       folder = write(tmp_path_factory.mktemp(kind) / "bundle")
       pipeline = load_pipeline(folder, matmul_precision="float32", **parts)
-      made[kind] = TestClient(make_app(Session(pipeline, Sources(folder)), hosts=["testserver"])), pipeline
+      made[kind] = TestClient(make_app(StudioSession(pipeline, Sources(folder)), hosts=["testserver"])), pipeline
     return made[kind]
 
   return of

@@ -102,7 +102,7 @@ def test_wrong_values_are_marked(page):
 
 
 def test_every_method_can_be_chosen(page):
-  """Controls that nobody touched send values that the method reads; the tiny networks are too small for some defaults."""
+  """Untouched controls send valid values; the tiny networks are too small for some defaults."""
   select = page.locator("#entrants select[id$=-method]").first
   for name in select.evaluate("select => [...select.options].map((option) => option.value)"):
     select.select_option(name)

@@ -1,4 +1,4 @@
-"""The page without a browser: what its files say, and what its scripts compute."""
+"""The page without a browser: its files, and the results of its scripts."""
 
 import itertools
 import json
@@ -92,7 +92,7 @@ EVENTS = [
 
 @needs_node
 def test_a_replay_has_the_times_of_the_race():
-  """Methods that took turns run side by side, each at the seconds of its own rounds; nothing is asked of the server."""
+  """Methods that took turns run side by side, each at the seconds of its own rounds, without requests to the server."""
   script = f"""
     globalThis.fetch = () => {{ throw new Error("a replay asks for nothing"); }};
     const {{ keep, play, timetable }} = await import("./replay.js");

@@ -1,4 +1,4 @@
-"""Several runs of a training script in one process compile what they share once, and train on images of noise."""
+"""Several runs of a training script in one process share compiled programs, and train on images of noise."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 
 def share_step(monkeypatch: pytest.MonkeyPatch, script) -> None:
-  """Gives the first update that a module makes to all of its later runs, which must be runs of one config.
+  """Shares the first update of a module with all of its later runs of the same config.
 
-  What a run computes stays what it was: a process that resumes takes the same program from the compiler.
+  Results do not change: a resumed process compiles the same program.
   """
   make, made = script.make_train_step, []
 

@@ -1,4 +1,4 @@
-"""Image sets of vector tokens: which images are drawn, which are held out, and how digits are read."""
+"""Image sets of continuous tokens: drawn images, held-out images, and the reader of digits."""
 
 import json
 

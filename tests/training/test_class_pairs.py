@@ -1,4 +1,4 @@
-"""Training of pairs of scales (VAR) and of states (DiT): losses by hand, and the scripts for a few updates."""
+"""Training of pairs of scales (VAR) and of denoising steps (DiT): losses by hand, and the scripts for a few updates."""
 
 import dataclasses
 
@@ -140,7 +140,7 @@ def digits(tmp_path, monkeypatch):
 
 
 def _resumes(script, run, whole, folder):
-  """Two updates with a stop after the first end in the weights of two in one go."""
+  """Two updates with a stop after the first give the weights of two in one run."""
   part = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1))
   assert int(script.train(part, folder).step) == 1
   for a, b in zip(jax.tree.leaves(whole.params), jax.tree.leaves(script.train(run, folder).params), strict=True):

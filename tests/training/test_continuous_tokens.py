@@ -1,4 +1,4 @@
-"""Training of vector tokens: objectives are compared with plain computations, and the scripts run for a few updates."""
+"""Training of continuous tokens: objectives are compared with plain computations, and the scripts run for a few updates."""
 
 import dataclasses
 
@@ -76,16 +76,16 @@ def test_targets_cost_four_times_their_drafts():
 
 @pytest.mark.slow
 def test_scripts_run_and_resume(tmp_path, monkeypatch):
-  """Two updates in one go, and two with a stop after the first, end in the same weights. The exported bundles load."""
+  """Two updates in one run, and two with a stop after the first, give the same weights. The exported bundles load."""
   from experiments.data import class_images
   from experiments.train import class_network, class_tokens, kl_vae
   from jaxspec import load_pipeline
 
-  # A tiny set in place of the whole one, which is not shipped.
+  # A tiny set in place of the full one, which is not shipped.
   tiny = class_images._emoji(pack(tmp_path / "emoji"))
   monkeypatch.setitem(class_images.SETS, "emoji", lambda: tiny)
   loop_of = lambda run, **kwargs: dataclasses.replace(run, loop=dataclasses.replace(run.loop, **kwargs))
-  in_one_go = lambda run: loop_of(run, checkpoint_every=0)  # the last state is always kept
+  in_one_go = lambda run: loop_of(run, checkpoint_every=0)  # the last state is always saved
 
   def resumes(script, run, whole):
     folder = tmp_path / f"{run.name}-parts"
@@ -108,7 +108,7 @@ def test_scripts_run_and_resume(tmp_path, monkeypatch):
     model = dataclasses.replace(run.model, num_classes=len(tiny.classes))
     run = dataclasses.replace(run, model=model, vae=str(bundle / "vae"))
     with monkeypatch.context() as patch:
-      share_step(patch, class_network)  # the draft has the target's config but for its name
+      share_step(patch, class_network)  # the draft has the target's config except its name
       whole = class_tokens.train(in_one_go(run), tmp_path / name, export_to=folder)
       if name == "smoke":
         resumes(class_tokens, run, whole)

@@ -73,7 +73,7 @@ def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundl
   run = dataclasses.replace(run, ema_decay=0.0, loop=dataclasses.replace(run.loop, eval_every=1))
   interval_features.train(run, tmp_path / "features", export_to=bundle)
   lines = [json.loads(line) for line in (tmp_path / "features" / "eval.jsonl").read_text().splitlines()]
-  # Then they help the cloud; a negative gain would be harm.
+  # Then they help the cloud; a negative gain would be a loss.
   assert 0 < lines[-1]["gain"] and abs(lines[0]["gain"]) < 0.1 * lines[-1]["gain"]
   both = load_pipeline(bundle).drafts
   shipped = both["inter-1x2-features"]
@@ -99,7 +99,7 @@ def test_kept_logits_of_the_cloud_give_the_same_loss(bundle, guided):
   anew, read = (loss_fn(params, frozen, pick(batch, rows), jax.random.key(1)) for batch in (samples, kept))
   chex.assert_trees_all_close(anew[0], read[0], rtol=1e-5)
   other = loss_fn(params, frozen, pick(kept, rows) | {"logits": kept["logits"][:3]}, jax.random.key(1))
-  assert abs(other[0] - read[0]) > 1e-3  # the rows are told apart
+  assert abs(other[0] - read[0]) > 1e-3  # the rows differ
 
 
 def test_a_folder_that_is_no_bundle_is_an_error_before_the_training(tmp_path):

@@ -1,4 +1,4 @@
-"""Heads of a tiny random Anole: from samples of its own to a bundle that decodes with them."""
+"""Heads of a tiny random Anole: from its own samples to a bundle that decodes with them."""
 
 import collections
 import dataclasses
@@ -75,7 +75,7 @@ def test_prompts_of_a_file(tmp_path):
 
 
 def test_prompts_of_classes(tmp_path):
-  """All classes once before any returns, or those that were asked for; the target reads them as it reads any."""
+  """All classes once before any repeats, or the requested ones; the target reads them like other prompts."""
   folder = tiny.classes(tmp_path)
   pipe = load_pipeline(folder / "target", tokenizer=folder / "vq")
   batches = own_samples.prompts_of(pipe, None, [], 3, 0)
@@ -92,7 +92,7 @@ def test_prompts_of_classes(tmp_path):
 
 
 def test_targets_without_a_text_encoder_are_refused():
-  """Features of T5, ids that the network reads itself where prompts need an encoder, and what is no image of ids."""
+  """T5 features, ids where prompts need an encoder, and targets that do not draw discrete images."""
   named = lambda condition, kind=DISCRETE, noun="image": SimpleNamespace(
     name="other", family=SimpleNamespace(condition_type=condition, noun=noun, space=TokenSpace(kind))
   )

@@ -1,4 +1,4 @@
-"""The objective of interval features by hand, and the positions that the edge draws."""
+"""The objective of interval features by hand, and the positions drawn by the edge."""
 
 import jax
 import jax.numpy as jnp

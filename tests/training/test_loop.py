@@ -62,7 +62,7 @@ def test_resume_is_exact(tiny_run, tmp_path):
   _fit(tiny_run, tmp_path / "killed", loop=dict(stop_after=3))
   assert [step for step, _ in _losses(tmp_path / "killed")] == [0, 1, 2]
   with (tmp_path / "killed" / "metrics.jsonl").open("a") as file:
-    file.write('{"step": 3, "lo')  # a line cut off by the kill
+    file.write('{"step": 3, "lo')  # a line truncated by the kill
   resumed = _fit(tiny_run, tmp_path / "killed")
   assert _losses(tmp_path / "killed") == _losses(tmp_path / "straight")
   assert [step for step, _ in _losses(tmp_path / "straight")] == list(range(STEPS))
@@ -72,7 +72,7 @@ def test_resume_is_exact(tiny_run, tmp_path):
 
 
 def test_a_run_stops_after_some_seconds(tiny_run, tmp_path):
-  """It saves where it stops, though no checkpoint is due there, and goes on to the weights of one run."""
+  """It saves at the stop, between two checkpoints, and resumes to the weights of one run."""
   stopped = _fit(tiny_run, tmp_path / "parts", loop=dict(stop_after_s=0.0))
   assert int(stopped.step) == 1
   later = _fit(tiny_run, tmp_path / "parts", resume=True, loop=dict(stop_after_s=600.0))

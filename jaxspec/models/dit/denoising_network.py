@@ -1,8 +1,8 @@
-"""A network of states as drafters and verifiers read it: the denoising of one whole image, a state at a time (DiT).
+"""A network of denoising steps, the interface for drafters and verifiers: one image is denoised step by step (DiT).
 
-A row is the chain of one image. Step ``i = T - 1 - k`` of a respaced schedule draws token ``k`` from the state before it.
-The last token is the mean of step 0: the image. There is no cache. A pass reads states at any steps, so one pass over the
-newest state and ``K`` drafted ones predicts ``K + 1`` steps.
+A row is the chain of one image. Step ``i = T - 1 - k`` of a respaced schedule draws token ``k`` from the previous state. The
+last token is the mean of step 0: the image. There is no cache. A pass reads states at any steps, so one pass over the newest
+state and ``K`` drafted ones predicts ``K + 1`` steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DenoisingSide(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class DenoisingNetwork:
-  """A network with the steps that a sampler takes; hashable.
+  """A network with the steps of a sampler; hashable.
 
   Attributes:
     fns: the network.
@@ -40,7 +40,7 @@ class DenoisingNetwork:
 
   @property
   def tables(self) -> DiffusionTables:
-    """Of the respaced schedule that the network was trained with."""
+    """Tables of the respaced schedule of training."""
     return diffusion_tables(self.steps, self.fns.schedule)
 
   @property
@@ -54,7 +54,7 @@ class DenoisingNetwork:
     return self.fns.state_dim
 
   def numbers(self, length: Array, count: int) -> Array:
-    """``[B, count]`` int32, the steps that rows of ``length [B]`` tokens take next; 0 after a row's last step."""
+    """``[B, count]`` int32, the next steps of rows with ``length [B]`` tokens; 0 after a row's last step."""
     first = self.num_steps - 1 - length
     return jnp.maximum(first[:, None] - jnp.arange(count, dtype=jnp.int32)[None], 0)
 
@@ -69,7 +69,7 @@ class DenoisingNetwork:
     """Bytes of the states of a pass and of their predictions, in float32.
 
     Args:
-      rows: of a pass, both halves of a guided one.
-      num_states: states of a row that a pass reads.
+      rows: rows of a pass, including both halves of guidance.
+      num_states: states of a row in a pass.
     """
     return 3 * 4 * rows * num_states * self.state_dim

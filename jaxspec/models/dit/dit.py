@@ -1,7 +1,7 @@
 """DiT: a diffusion transformer that draws whole latent images (Peebles and Xie 2022, arXiv 2212.09748).
 
-A state is a latent image ``[h, w, c]`` of an autoencoder, here as one vector of ``C = h w c`` numbers (channels last). The
-samplers of `jaxspec.diffusion` take it as they take a token. The network predicts noise and variance of a state:
+A state is a latent image ``[h, w, c]`` of an autoencoder, here one vector of ``C = h w c`` numbers (channels last). The
+samplers of `jaxspec.diffusion` treat it as a token. The network predicts noise and variance of a state:
 
 1. patches: a convolution without overlap, plus fixed positions (sines and cosines of the column, then of the row);
 2. ``y = time(t) + class``, from the original step number t and a table of classes, whose last row stands for no class;
@@ -188,7 +188,7 @@ class DiT(nn.Module):
       h = block(h, y)
 
     def in_states(out: Array) -> list[Array]:
-      """Output of the final layer for patches, as states; one for each `latent_channels` channels."""
+      """Outputs of a final layer for patches, as states; one for each `latent_channels` channels."""
       parts = out.shape[-1] // (patch**2 * channels)
       out = out.reshape(-1, side, side, patch, patch, parts * channels).swapaxes(2, 3)
       out = out.reshape(-1, cfg.latent_size, cfg.latent_size, parts * channels)
@@ -210,7 +210,8 @@ class DiTFns(NamedTuple):
   schedule: a `jaxspec.diffusion.ddpm.PredictFn` for states ``[B, C]``, or ``[R, B, C]`` with an index of that rank.
 
   ``guided_predictor(params, condition, timesteps, scale)`` is the same with classifier-free guidance, at twice the cost: the
-  noise of the first `GUIDED_CHANNELS` channels is guided by ``scale`` (``[]`` float32), all else is that of the labels.
+  noise of the first `GUIDED_CHANNELS` channels is guided by ``scale`` (``[]`` float32), other outputs are those of the
+  labels.
   """
 
   init: Callable[[Key], Params]
@@ -218,7 +219,7 @@ class DiTFns(NamedTuple):
   guided_predictor: Callable[[Params, ClassLabels, np.ndarray, Array], PredictFn]
   null_condition: Callable[[Params, ClassLabels], ClassLabels]  # the unconditional partner
   state_dim: int
-  schedule: str  # that it was trained with
+  schedule: str  # of training
 
 
 @functools.cache

@@ -40,7 +40,7 @@ class ResBlock(nn.Module):
 
 
 class DiffLoss(nn.Module):
-  """The denoising network in three calls, so that a sampler computes what its steps share only once.
+  """The denoising network in three calls, so that a sampler computes shared parts of its steps only once.
 
   Attributes:
     token_dim: width ``C`` of a token.

@@ -1,15 +1,15 @@
 """EAGLE drafter network (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
 
-It continues the host's features instead of its tokens. Position j holds the pair of the host's feature at position j and the
-embedding of the token at position j + 1, and predicts the feature at position j + 1:
+It continues the target's features instead of its tokens. Position j holds the pair of the target's feature at position j and
+the embedding of the token at position j + 1, and predicts the feature at position j + 1:
 
 1. ``x = W_fc [embedding; feature] + b``, twice the width to the width;
-2. ``x += attention(x)``, without a norm before it; position j has the 2-D rotary angles of the token that the pair holds;
+2. ``x += attention(x)``, without a norm before it; position j has the 2-D rotary angles of the token in its pair;
 3. ``x += ffn(rmsnorm(x))``; no final norm: x is the predicted feature;
-4. the host's frozen output matrix turns it into logits.
+4. the target's frozen output matrix turns it into logits.
 
-The embedding table and the output matrix are the host's (`borrowed`). `attach` adds them to the drafter's own parameters.
-The host may be of any family with a `jaxspec.models.trunk.Trunk`. The trunk also defines what the drafter reads of the
+The embedding table and the output matrix are the target's (`borrowed`). `attach` adds them to the drafter's own parameters.
+The target may be of any family that declares a `jaxspec.models.trunk.Trunk`, which also defines the drafter's part of the
 condition. Token ids of the condition are 0, as in the training of the public drafters.
 """
 
@@ -40,14 +40,14 @@ HOST_TABLES = ("tok_embeddings", "output")  # in the order of `jaxspec.models.tr
 
 @dataclasses.dataclass(frozen=True)
 class EagleConfig(HeadSizes):
-  """Architecture of a drafter; widths and positions are the host's.
+  """Architecture of a drafter; widths and positions are the target's.
 
   Attributes:
-    num_tokens: image tokens ``N`` of the host; 1 for a host of texts.
+    num_tokens: image tokens ``N`` of the target; 1 for texts.
     prefix_len: condition tokens ``P`` whose features the drafter reads, the last ones. It has ``P - 1`` positions before the
       first drawn token.
-    columns: tokens of a row of the image, a row end included; None is a square. With 1, for texts, a position turns half of
-      the channels and the other half does not turn.
+    columns: tokens of a row of the image, including a row end; None for a square. With 1, for texts, positions are rows:
+      half of the channels are rotated.
   """
 
   dim: int = 768
@@ -78,10 +78,10 @@ class EagleConfig(HeadSizes):
 
   @classmethod
   def of(cls, host: Any) -> EagleConfig:
-    """The config of a drafter that fits the config of a host.
+    """The config of a drafter for the config of a target.
 
     Raises:
-      ValueError: for a host whose features no drafter can continue.
+      ValueError: for a target without a trunk for heads.
     """
     return cls(**trunk_of(host).head_fields(host))
 
@@ -112,7 +112,7 @@ class Eagle(Transformer):
     embedding = self.tok_embeddings(inputs.tokens)
     if (width := inputs.features.shape[-1]) != cfg.dim:
       raise ValueError(f"Must have features of width {cfg.dim} in an EAGLE drafter, we instead got {width}")
-    embedding = constrain(embedding.astype(cfg.dtype))  # the host's tables may be divided
+    embedding = constrain(embedding.astype(cfg.dtype))  # the target's tables may be divided
     x = jnp.concatenate([embedding, inputs.features.astype(cfg.dtype)], axis=-1)  # [B, T, 2 D]
     x = self.fc(x) + self.fc_bias.astype(x.dtype)[None, None]
     at = read_positions(x.shape[1], cache, positions, mask, slot)
@@ -129,11 +129,11 @@ class Eagle(Transformer):
 
 
 def borrowed(host: Any, params: Params) -> Params:
-  """The host's embedding table and output matrix, by the names that the drafter has for them.
+  """The target's embedding table and output matrix, by the drafter's names.
 
   Args:
-    host: config of the host; None for a network whose tables have these names already.
-    params: its parameters, as it draws (`jaxspec.models.trunk.Trunk.fns`).
+    host: config of the target; None for a user-defined network, whose tables already have these names.
+    params: its parameters (`jaxspec.models.trunk.Trunk.fns`).
   """
   if host is None:
     return {name: params[name] for name in HOST_TABLES}
@@ -142,7 +142,7 @@ def borrowed(host: Any, params: Params) -> Params:
 
 
 def attach(params: Params, tables: Params) -> Params:
-  """Adds the host's tables (`borrowed`) to the drafter's own parameters, as `ModelFns.apply` needs them."""
+  """Adds the target's tables (`borrowed`) to the drafter's own parameters, for `ModelFns.apply`."""
   return params | {name: tables[name] for name in HOST_TABLES}
 
 
@@ -150,11 +150,11 @@ def attach(params: Params, tables: Params) -> Params:
 def eagle_fns(config: EagleConfig) -> ModelFns:
   """Pure functions of one drafter network, for inputs that are `Pairs`.
 
-  ``init`` gives the drafter's own parameters; ``apply`` takes them with the host's tables (`attach`).
+  ``init`` gives the drafter's own parameters; ``apply`` takes them with the target's tables (`attach`).
   """
 
   def null_condition(params: Params, condition):
-    return condition  # the unconditional half comes with the host's features
+    return condition  # the target's features include the unconditional half
 
   sample = Pairs(np.zeros((1, 1), np.int32), np.zeros((1, 1, config.dim), np.float32))
   fns = transformer_fns(Eagle(config), sample, lambda condition: config.prefix_len - 1, null_condition)

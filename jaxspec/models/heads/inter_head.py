@@ -3,8 +3,8 @@
   c = W_c h + b_c,   r = min(softplus(W_r h + b_r), max_radius).
 
 The trunk is the first layers of the cloud's network, of any family that declares a `jaxspec.models.trunk.Trunk`. W_c of head
-0 is the trunk's own output matrix. Further heads have matrices of their own, so that H heads cost ``2 H`` output matrices.
-Radii start at `INITIAL_RADIUS` everywhere.
+0 is the trunk's own output matrix. Further heads have separate matrices, so H heads cost ``2 H`` output matrices. All radii
+start at `INITIAL_RADIUS`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class InterHeadConfig:
   Attributes:
     trunk: config of the transformer below the heads.
     num_heads: heads H.
-    combination: how several heads become one distribution, see `jaxspec.intervals.heads`.
-    max_radius: radii are clamped here.
+    combination: combination of several heads, see `jaxspec.intervals.heads`.
+    max_radius: upper limit of radii.
     features: interval features for the cloud, with parameters ``params["features"]``; None for none.
-    trunk_family: family of the trunk; derived from ``trunk`` if that is a config.
+    trunk_family: family of the trunk; not needed if ``trunk`` is a config object.
   """
 
   trunk: Any
@@ -63,14 +63,14 @@ class InterHeadConfig:
       raise ValueError(f"Must have max_radius above 0, we instead got {self.max_radius}")
 
   def __getattr__(self, name: str) -> Any:
-    """The trunk's fields, except ``dtype``, so that the sizes of an edge network can be compared with those of its cloud."""
+    """The trunk's fields, except ``dtype``, to compare the sizes of an edge network with those of its cloud."""
     if name.startswith("_") or name in ("trunk", "dtype"):
       raise AttributeError(name)
     return getattr(self.trunk, name)
 
   @property
   def drawn(self) -> int:
-    """``V``, the ids that are drawn."""
+    """``V``, the number of drawn ids."""
     return _trunk(self.trunk).head_fields(self.trunk)["vocab_size"]
 
 
@@ -176,7 +176,7 @@ def edge_from_cloud(cloud: Any, params: Params, num_layers: int, key: Key, **hea
 
   Args:
     cloud: the cloud's config.
-    params: its parameters, as it draws (`jaxspec.models.trunk.Trunk.fns`).
+    params: its parameters (`jaxspec.models.trunk.Trunk.fns`).
     num_layers: depth of the edge network; the paper takes 1, 2, 3 and 5.
     key: random key of the heads; consumed.
     head: further fields of `InterHeadConfig`.

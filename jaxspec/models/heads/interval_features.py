@@ -1,4 +1,4 @@
-"""Interval features: what the edge sends to the cloud about a token besides its id (CIAR, arXiv 2603.25463, section 3.2.2).
+"""Interval features: the edge's features of a token for the cloud (CIAR, arXiv 2603.25463, section 3.2.2).
 
   f^I = phi(f, the edge's bounds),   cloud input = E(token) + f^I,
 
@@ -36,12 +36,12 @@ class IntervalFeaturesConfig:
   """Sizes of phi.
 
   Attributes:
-    width: width of the output, which is that of the cloud's embeddings.
+    width: width of the output, equal to that of the cloud's embeddings.
     input_width: width D of the edge's features.
     vocab: number of tokens, read by source ``all`` only.
     hidden: width of the one hidden layer.
     source: ``token`` or ``all``.
-    combination: how several heads are combined, see `jaxspec.intervals.heads`.
+    combination: combination of several heads, see `jaxspec.intervals.heads`.
   """
 
   width: int
@@ -114,6 +114,6 @@ def interval_features_fns(config: IntervalFeaturesConfig) -> IntervalFeaturesFns
 
 
 def as_sent(features: Array) -> Array:
-  """float32 features rounded to float16, as a message carries them; values that are not finite numbers there become 0."""
+  """float32 features rounded to float16, as in messages; values that are not finite in float16 become 0."""
   rounded = features.astype(jnp.float16).astype(jnp.float32)
   return jnp.where(jnp.isfinite(rounded), rounded, 0.0)

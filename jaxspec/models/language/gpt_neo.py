@@ -91,9 +91,7 @@ class Block(nn.Module):
   def __call__(self, x: Array, at: Positions, cache: LayerCache):
     cfg, names = self.config, ("q_proj", "k_proj", "v_proj", "out_proj")
     norm1, norm2 = (LayerNorm(cfg.norm_eps, name=name) for name in ("ln_1", "ln_2"))
-    attention = Attention(
-      cfg.num_heads, cfg.kv_heads, cfg.head_dim, names=names, output_bias=True, scale=1.0, name="attn"
-    )
+    attention = Attention(cfg.num_heads, cfg.kv_heads, cfg.head_dim, names=names, output_bias=True, scale=1.0, name="attn")
     mlp = MLP(cfg.ffn_hidden or 4 * cfg.dim, names=("c_fc", "c_proj"), name="mlp")
     return pre_norm(x, at, cache, norm1, attention, norm2, mlp)
 

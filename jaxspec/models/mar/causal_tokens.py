@@ -1,7 +1,7 @@
 """A causal transformer over continuous tokens with a diffusion head: the autoregressive variant of MAR (arXiv 2406.11838).
 
 It has the tokens and the DiffLoss head of MAR, but raster order, causal attention and a KV cache. One pass over a whole
-draft gives the features of the token after every prefix of the draft, so speculative decoding pays here. The trunk is
+draft gives the features of the token after every prefix of the draft, so speculative decoding saves compute. The trunk is
 LlamaGen's (2-D rotary positions, SwiGLU, RMSNorm; `jaxspec.models.llamagen`):
 
 1. class -> one condition row; tokens ``[C]`` -> rows by a linear layer;
@@ -59,7 +59,7 @@ class CausalTokensConfig(HeadSizes):
 
   def __post_init__(self):
     check_whole(self)
-    self.trunk  # noqa: B018  raises for an impossible trunk
+    self.trunk  # noqa: B018  raises for an invalid trunk
 
   @property
   def token_dim(self) -> int:
@@ -132,6 +132,6 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
     z, time = jnp.zeros((1, config.dim)), jnp.zeros((1,), jnp.int32)
     return {**trunk.init(trunk_key), "diffloss": head.init(head_key, sample.tokens[:, 0], time, z)["params"]}
 
-  # Drafters of continuous tokens have no trees, and servers keep no table of their caches.
+  # Continuous tokens have no draft trees, and servers do not support them.
   network = trunk._replace(init=init, compact=None, take=None, put=None)
   return HeadFns(network, predictor, config.num_tokens, config.token_dim)

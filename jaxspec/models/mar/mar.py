@@ -9,8 +9,8 @@ the distribution of each other token by a vector ``z``, from which `jaxspec.mode
 
 **Rows are in generation order.** ``order [B, L]`` names the raster position of the j-th generated token, so the known tokens
 are always a prefix. Attention does not depend on the order of rows, and positions are gathered by ``order``. Therefore the
-encoder is simply given the first ``S`` slots, and a key mask hides the unknown ones in rows with shorter prefixes. The
-official code masks the *first* entries of its order and generates from its end: ``order = official[:, ::-1]``.
+encoder reads the first ``S`` slots, and a key mask hides the unknown ones in rows with shorter prefixes. The official code
+masks the *first* entries of its order and generates from its end: ``order = official[:, ::-1]``.
 
 Submodules carry the names of the official state dict.
 """

@@ -1,12 +1,12 @@
-"""A masked network read as an autoregressive one, in its generation order.
+"""A masked network as an autoregressive one, in its generation order.
 
 The "cache" of a masked network holds the known tokens and their order. Feeding an input writes a token into its slot. The
-features of the next slot need a whole pass over all known tokens. Attention is bidirectional, so nothing of an earlier pass
-can be used again, and **the features after T inputs cost T passes**. These passes are T rows of one batch, each with its own
-prefix (the verification prefixes of arXiv 2411.11925, Algorithm 1).
+features of the next slot need a whole pass over all known tokens. Attention is bidirectional, so earlier passes cannot be
+reused, and **the features after T inputs cost T passes**. These passes are T rows of one batch, each with its own prefix
+(the verification prefixes of arXiv 2411.11925, Algorithm 1).
 
-The encoder runs over as many slots as the longest row of the batch needs, rounded up to one of a few sizes
-(``num_buckets``), chosen at run time.
+The encoder runs over the slots of the longest row of the batch, rounded up to one of ``num_buckets`` sizes, selected at run
+time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxspec.models.token_fns import HeadFns
 
 
 class KnownTokens(NamedTuple):
-  """The cache; slots after a row's length are garbage that no pass reads."""
+  """The cache; slots after a row's length are garbage and never read."""
 
   tokens: Array  # [B, S, C] float32, generation order, S >= L
   condition: OrderedLabels

@@ -20,7 +20,7 @@ LayerCache = tuple[Array, Array] | None  # keys and values of one layer
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Positions:
-  """Positions, slots and masks of the inputs of one pass: what every block reads besides the hidden states."""
+  """Positions, slots and masks of the inputs of one pass, for every block."""
 
   positions: Array  # [B or 1, T]
   start: Array  # [B or 1] slot of the first input

@@ -1,7 +1,7 @@
 """What denoising networks with adaptive norms share (DiT, arXiv 2212.09748): embedded times, the last layer, the binding.
 
 Such a network is called in three parts: embeddings of the times, embeddings of the conditions, and the pass at a state, for
-their sum. A sampler computes what the steps of its chain share only once.
+their sum. A sampler computes shared parts of its steps only once.
 """
 
 from __future__ import annotations

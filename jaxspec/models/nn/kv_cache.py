@@ -5,8 +5,8 @@ in place inside a loop and attention reads them without a transpose. Slot ``s`` 
 back, the caller moves a row's length: slots after it are garbage that no mask reads. Only a draft tree leaves accepted
 entries among garbage; `compact` moves these few together.
 
-Where heads are divided over several devices, the layout is ``[B, Hkv, S, head_dim]``: folded rows and heads cannot be cut
-by heads. All functions here take both layouts.
+Where heads are divided over several devices, the layout is ``[B, Hkv, S, head_dim]``: folded rows and heads cannot be
+divided by heads. All functions here take both layouts.
 
 On a CPU, bfloat16 entries are stored as integers with the same bits. XLA rewrites a whole bfloat16 buffer to update a slice
 of it, but updates integers in place. `read` gives the values back, at no cost.
@@ -43,8 +43,8 @@ def init_cache(
 ) -> KVCache:
   """Zero cache with at least ``max_len`` slots (rounded up to a multiple of 8).
 
-  ``split_heads`` divides the heads over the axis ``model`` of a mesh (`jaxspec.core.mesh`). Where products round what they
-  read (see `jaxspec.core.precision`), float32 entries are rounded when they are stored.
+  ``split_heads`` divides the heads over the axis ``model`` of a mesh (`jaxspec.core.mesh`). If products round their inputs
+  (see `jaxspec.core.precision`), float32 entries are rounded when they are stored.
   """
   dtype = jnp.dtype(dtype)  # a config names it by a string
   if platform() == "cpu" and (dtype == jnp.bfloat16 or halves_products(dtype)):
@@ -97,7 +97,7 @@ def compact(cache: KVCache, slot: Array, path: Array) -> KVCache:
     slot: ``[B]`` slot of node 0 of the tree.
     path: ``[B, L]`` nodes in order of depth; entries after the path's end become garbage after the length.
   Returns:
-    The cache whose slots ``slot, slot + 1, ...`` hold what ``slot + path`` held.
+    The cache with the entries of ``slot + path`` at ``slot, slot + 1, ...``.
   """
   source = slot[:, None] + path  # [B, L]
 

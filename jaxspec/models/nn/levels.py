@@ -17,7 +17,7 @@ class Levels:
 
   @property
   def factor(self) -> int:
-    """Pixels along one side of what the encoder makes one position of."""
+    """Pixels along one side of one position of the encoder."""
     return 2 ** (len(self.multipliers) - 1)
 
   def check_levels(self, *positive: str) -> None:

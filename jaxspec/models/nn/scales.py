@@ -1,6 +1,6 @@
 """Scales of an image that is drawn from coarse to fine (VAR, arXiv 2404.02905): positions, and changes of resolution.
 
-Scale k is a square map of ``sides[k]^2`` tokens. All maps of an image are one row of tokens, scale after scale, raster order
+Scale k is a square of ``sides[k]^2`` tokens. All scales of an image are one row of tokens, scale after scale, raster order
 inside each. Changes of resolution are linear and act on rows and columns alike, so each is one small matrix:
 
 1. area: the mean of the pixels that an output pixel covers, in whole or in part;

@@ -37,7 +37,7 @@ class Transformer(nn.Module):
     inject: Array | None = None,
     slot: Array | None = None,
   ) -> tuple[Array, Positions]:
-    """Hidden states ``[B, T, D]`` below the first block, and what the blocks read; see `jaxspec.core.types.ApplyFn`."""
+    """Hidden states ``[B, T, D]`` below the first block, and the blocks' common inputs; see `jaxspec.core.types.ApplyFn`."""
     raise NotImplementedError
 
   def block(self, i: int, x: Array, at: Positions, cache: LayerCache) -> tuple[Array, LayerCache]:

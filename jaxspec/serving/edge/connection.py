@@ -1,4 +1,4 @@
-"""From an address to a cloud. gRPC is only needed, and imported, once an address is one."""
+"""Connects to a server. gRPC is imported for a valid address only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from jaxspec.serving.wire.address import Address, parse_address
 
 if TYPE_CHECKING:
   from jaxspec.serving.edge.grpc_client import GrpcCloud
-
 
 
 def connect(
@@ -25,23 +24,25 @@ def connect(
   auth_every_call: bool = False,
   server_name: str | None = None,
 ) -> GrpcCloud:
-  """Connects to a server and asks what it serves. An address of this machine is reached directly, others through the proxy
-  of the environment, if it names one.
+  """Connects to a server and reads its description.
+
+  An address of this machine is reached directly. Other addresses are reached through the proxy of the environment, if there
+  is one.
 
   Args:
     address: ``grpcs://HOST:PORT``, or ``grpc://HOST:PORT`` without TLS.
     token: the secret of a bearer token.
-    ca: certificates to trust, PEM or a file of them; those of the system by default.
+    ca: trusted certificates, PEM or a file of them; those of the system by default.
     certificate: the edge's own, PEM, with its key.
-    patience_s: how long to wait for a server that went away.
-    insecure: without TLS, connect to other machines than this one; a token is not sent to them.
-    route: send the stream's id as a header, for proxies that keep a stream at one server.
-    auth_every_call: send the token in every call from the first on; otherwise once the server has asked for it.
-    server_name: of the server's certificate, where the address is that of a relay.
+    patience_s: seconds to wait for an unreachable server.
+    insecure: allow other machines than this one without TLS; a token is not sent to them.
+    route: send the stream's id as a header, for proxies that route a stream to one server.
+    auth_every_call: send the token in every call; by default only in those for which the server requires it.
+    server_name: name in the server's certificate, where the address is that of a relay.
   Raises:
     ImportError: without the extra ``serve``.
-    CloudError: in one plain line, where there is no such server, or it does not let us in.
-    ValueError: for an address that is none, or a secret that would go through a network in the open.
+    CloudError: in one plain line, for a server that cannot be reached or refuses the edge.
+    ValueError: for an invalid address, or a secret that would be sent over a network without TLS.
   """
   scheme, target = split_url(address)
   here = target.on_this_machine()
@@ -61,15 +62,15 @@ def connect(
   from jaxspec.serving.edge import grpc_client
 
   credentials = grpc_client.Tls(roots, certificate) if scheme == "grpcs" else None
-  settings = dict(token=token, patience_s=patience_s, route=route, auth_every_call=auth_every_call, server_name=server_name)
-  return grpc_client.GrpcCloud(target, credentials, here=here, **settings)
+  settings = grpc_client.ClientSettings(token, patience_s, route, auth_every_call, server_name)
+  return grpc_client.GrpcCloud(target, credentials, here=here, settings=settings)
 
 
 def split_url(url: str) -> tuple[str, Address]:
   """Scheme and address of ``grpcs://HOST:PORT`` or ``grpc://HOST:PORT``.
 
   Raises:
-    ValueError: for a URL that is none.
+    ValueError: for an invalid URL.
   """
   scheme, sign, rest = url.partition("://")
   if not sign or scheme not in ("grpc", "grpcs"):

@@ -1,4 +1,4 @@
-"""One long call: the messages of many calls of a stream without the headers of each."""
+"""One streaming call of gRPC, with the messages of many calls and the headers of one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ Message = TypeVar("Message")
 
 
 class Exchange:
-  """One long call: requests go out as they come, and a thread of gRPC's brings the replies.
+  """A streaming call. Requests are sent as they come, and a thread reads the replies.
+
+  Args:
+    method: the method of a channel, `grpc.Channel.stream_stream`.
+    metadata: headers of the call.
 
   Attributes:
-    is_used: whether a request went out.
+    is_used: whether a request was sent.
   """
 
-  def __init__(self, method, metadata: tuple):
+  def __init__(self, method: grpc.StreamStreamMultiCallable, metadata: tuple[tuple[str, str], ...]):
     self.is_used = False
     self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     self._replies: queue.SimpleQueue[bytes | grpc.RpcError] = queue.SimpleQueue()
@@ -34,8 +38,8 @@ class Exchange:
     """The frame of the reply, and the reply.
 
     Raises:
-      grpc.RpcError: if the long call ended.
-      CloudError: if there was no reply in time; late ones to earlier calls are skipped.
+      grpc.RpcError: if the streaming call ended.
+      CloudError: if there was no reply in time; late replies to earlier calls are skipped.
     """
     self._requests.put(request)
     self.is_used = True
@@ -52,7 +56,7 @@ class Exchange:
         return frame, reply
 
   def end(self) -> None:
-    """No more requests."""
+    """Sends no more requests."""
     self._requests.put(None)
 
   def _read(self) -> None:
@@ -67,23 +71,23 @@ class Exchange:
 
 
 class _Ended(grpc.RpcError):
-  """A long call that the server ended without an error."""
+  """The server ended the streaming call without an error."""
 
   def code(self) -> grpc.StatusCode:
     return grpc.StatusCode.UNAVAILABLE
 
   def details(self) -> str:
-    return "the server ended the long call"
+    return "the server ended the streaming call"
 
   def trailing_metadata(self) -> tuple:
     return ()
 
 
 def parsed(read: Callable[[bytes], Message], data: bytes) -> Message:
-  """What a server's message says.
+  """A parsed message of the server.
 
   Raises:
-    CloudError: ``DATA_LOSS`` where it is no message.
+    CloudError: ``DATA_LOSS`` for bytes that are no message.
   """
   from google.protobuf.message import DecodeError
 

@@ -1,10 +1,10 @@
-"""The cloud behind a network: `GrpcCloud` makes one attempt at one call.
+"""A cloud behind a network: `GrpcCloud` makes one attempt at one call.
 
-Frames of coding ``lazy`` have 40 bytes; there the headers of a call cost more than the frame. Such streams use one long call
-(`Exchange`), and single calls once it was cut.
+Frames of coding ``lazy`` have 40 bytes, fewer than the headers of a call. Such streams use one streaming call (`Exchange`),
+and unary calls after it was interrupted.
 
-gRPC's own retries are off: they cannot resume a stream (`jaxspec.serving.edge.reliable_stream` does). A server that went
-away is waited for, which is no attempt and costs it nothing.
+The retries of gRPC are off, because they cannot resume a stream; `jaxspec.serving.edge.reliable_stream` can. The client
+waits for an unreachable server to return before it reports a failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or its library writes about every failure; errors come as one line
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC logs every failure; errors are reported in one line
 try:
   import grpc
 
@@ -27,20 +27,21 @@ except ImportError as missing:
 
 import jaxspec
 from jaxspec.serving.wire.address import ROUTE_HEADER, SERVICE, Address
-from jaxspec.serving.wire.cloud import PROTOCOL, CloudError, Description, Opened, Opening, Resume, Status
+from jaxspec.serving.wire.cloud import CloudError, Description, Status
+from jaxspec.serving.wire.handshake import PROTOCOL, Handshake, HandshakeReply, Resume
 
 Reply = TypeVar("Reply")
 _SERVICE = f"/{SERVICE}/"
 _LEAST_KEEPALIVE_S = 0.3
 _CONNECT_S = 10.0
 
-# Bytes of HTTP/2 around the messages of a call: headers, frame headers and window updates. Measured on a connection that has
-# made some calls, so that the headers are in the tables of both ends; without TLS.
+# Bytes of HTTP/2 around the messages of a call: headers, frame headers and window updates. Measured without TLS, on a
+# connection whose earlier calls have filled the header tables of both ends.
 FRAMING = 5 + 9  # of gRPC and of HTTP/2, around each message
 
 
 class Overhead(NamedTuple):
-  """Bytes of a call besides its messages and their framing."""
+  """Bytes of the headers of a call."""
 
   up: int
   down: int
@@ -53,34 +54,44 @@ class Tls(NamedTuple):
   """TLS of a channel; all in PEM.
 
   Attributes:
-    roots: certificates to trust; None for those of the system.
-    certificate: our own, with its key; None where we show none.
+    roots: trusted certificates; None for those of the system.
+    certificate: the client's own, with its key; None without one.
   """
 
   roots: bytes | None
   certificate: tuple[bytes, bytes] | None
 
   def credentials(self) -> grpc.ChannelCredentials:
-    """Those of gRPC."""
+    """The credentials of gRPC."""
     certificate, key = self.certificate or (None, None)
     return grpc.ssl_channel_credentials(self.roots, key, certificate)
 
 
-class GrpcCloud:
-  """A `Cloud` at an address; it may be used by several threads.
+class ClientSettings(NamedTuple):
+  """Settings of a client; see `jaxspec.serving.edge.connection.connect`."""
 
-  A token is sent where streams are opened. A server that asks for it in every call gets it so from its first refusal on.
+  token: str | None = None
+  patience_s: float = 60.0
+  route: bool = False
+  auth_every_call: bool = False
+  server_name: str | None = None
+
+
+class GrpcCloud:
+  """A `Cloud` at an address; threads may share it.
+
+  The token is sent in `Describe` and `Open`. After a refusal for a missing token it is sent in every call.
 
   Args:
     target: host and port.
-    tls: None for a channel without.
+    tls: None for a channel without TLS.
     here: the addresses of the target if all of them are of this machine, see `Address.on_this_machine`. They are reached
-      without a proxy; without TLS the name is not looked up once more, which might have another outcome.
+      without a proxy. Without TLS the name is not resolved again, because a second lookup may give other addresses.
 
   Attributes:
-    description: what the server serves.
-    uplink_bytes: sent, with the headers of HTTP/2 and without TLS; computed, not measured.
-    downlink_bytes: received, likewise.
+    description: of the server.
+    uplink_bytes: sent bytes, with the headers of HTTP/2 and without TLS; computed, not measured.
+    downlink_bytes: received bytes, likewise.
   """
 
   def __init__(
@@ -89,23 +100,20 @@ class GrpcCloud:
     tls: Tls | None,
     *,
     here: tuple[str, ...],
-    token: str | None,
-    patience_s: float,
-    route: bool,
-    auth_every_call: bool,
-    server_name: str | None = None,
+    settings: ClientSettings = ClientSettings(),
   ):
-    self._target, self._tls, self._route, self._auth_every_call = target, tls, route, auth_every_call
+    token, patience_s, self._route, self._auth_every_call, server_name = settings
+    self._target, self._tls = target, tls
     self._dialled = _numeric(here, target.port) if here and tls is None else str(target)
     self._options = () if server_name is None else (("grpc.ssl_target_name_override", server_name),)
     self._options += (("grpc.default_authority", str(target)),) if tls is None else ()
     self._options += (("grpc.enable_http_proxy", 0), ("grpc.address_http_proxy_enabled_addresses", "")) if here else ()
     self._proxy = None if here else _proxy_to(target)
-    self._patience_s = 0.0  # whoever gave a wrong address is told at once
+    self._patience_s = 0.0  # a wrong address is reported at once
     self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
     self.uplink_bytes = self.downlink_bytes = 0
     self._lock = threading.Lock()
-    self._exchanges: dict[bytes, Exchange | None] = {}  # None: it was cut, single calls from then on
+    self._exchanges: dict[bytes, Exchange | None] = {}  # None: it was interrupted, calls are unary from then on
     self._lazy: set[bytes] = set()
     self._dial(_LEAST_KEEPALIVE_S)
     try:
@@ -123,7 +131,7 @@ class GrpcCloud:
 
   @property
   def transport_bytes(self) -> int:
-    """Both ways."""
+    """Sum of both directions."""
     return self.uplink_bytes + self.downlink_bytes
 
   def check_model(self, model: bytes) -> None:
@@ -131,14 +139,14 @@ class GrpcCloud:
     if self.description.model != model:
       theirs = self.description.model.hex()[:16]
       raise ValueError(
-        f"Must have the networks of one bundle, {self._target} serves {theirs} and we have {model.hex()[:16]}"
+        f"Must have the networks of one bundle, {self._target} serves {theirs} and the edge has {model.hex()[:16]}"
       )
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
-    if any(each.id == opening.profile and each.coding == "lazy" for each in self.description.profiles):
-      self._lazy.add(opening.stream)
-    reply = self._unary("Open", encoding.open_request(opening, resume), timeout_s, opening.stream)
-    return parsed(encoding.opened_of, reply)
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
+    if any(each.id == handshake.profile and each.coding == "lazy" for each in self.description.profiles):
+      self._lazy.add(handshake.stream)
+    reply = self._unary("Open", encoding.open_request(handshake, resume), timeout_s, handshake.stream)
+    return parsed(encoding.handshake_reply_of, reply)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     return self._with_token(stream, lambda: self._verify(stream, seq, part, frame, timeout_s))
@@ -160,14 +168,14 @@ class GrpcCloud:
       ("grpc.enable_retries", 0),
       ("grpc.keepalive_time_ms", keepalive_ms),
       ("grpc.keepalive_timeout_ms", keepalive_ms),
-      ("grpc.http2.ping_timeout_ms", keepalive_ms),  # a minute by default, and the timeout above does not count before
+      ("grpc.http2.ping_timeout_ms", keepalive_ms),  # a minute by default, during which the timeout above does not apply
       ("grpc.keepalive_permit_without_calls", 0),
-      ("grpc.http2.max_pings_without_data", 0),  # a long call may be silent while the edge drafts
-      ("grpc.http2.bdp_probe", 0),  # frames are small: its pings would cost as much as they do
+      ("grpc.http2.max_pings_without_data", 0),  # a streaming call is silent while the edge drafts
+      ("grpc.http2.bdp_probe", 0),  # its pings would be as large as the frames
       ("grpc.initial_reconnect_backoff_ms", 100),
       ("grpc.min_reconnect_backoff_ms", 1000),
       ("grpc.max_reconnect_backoff_ms", 2000),
-      ("grpc.use_local_subchannel_pool", 1),  # clouds do not share connections, nor each other's failures
+      ("grpc.use_local_subchannel_pool", 1),  # clouds share neither connections nor failures
       *self._options,
     )
     if self._tls is None:
@@ -178,12 +186,12 @@ class GrpcCloud:
     self._exchange = self._channel.stream_stream(_SERVICE + "Exchange")
 
   def _wait(self) -> None:
-    """Waits until the server is there again, as long as our patience lasts."""
+    """Waits until the server can be reached, at most ``patience_s`` seconds."""
     ready = grpc.channel_ready_future(self._channel)
     try:
       ready.result(timeout=self._patience_s)
     except grpc.FutureTimeoutError:
-      ready.cancel()  # the next attempt says what is wrong
+      ready.cancel()  # the next attempt reports the error
 
   def _describe(self) -> Description:
     client = f"jaxspec {jaxspec.__version__}"
@@ -197,11 +205,11 @@ class GrpcCloud:
   def _verify(self, stream: bytes, seq: int, part: int, frame: bytes, timeout_s: float) -> bytes:
     exchange = self._exchange_of(stream)
     if exchange is not None:
-      # The first message names the stream for all.
+      # The first message has the id of the stream for all.
       request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
       try:
         frame, reply = exchange.call(request, seq, part, timeout_s)
-      except CloudError:  # no reply in time: the long call may be lost without anybody being told
+      except CloudError:  # no reply in time: the connection may be lost without an error
         self._exchanges[stream] = None
         exchange.end()
         raise
@@ -211,10 +219,10 @@ class GrpcCloud:
       self._count(request, reply, EXCHANGE)
       return frame
     reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
-    frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
-    if frame is None:
+    replied = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
+    if replied is None:
       raise CloudError(Status.DATA_LOSS, "the reply to another call")
-    return frame
+    return replied
 
   def _unary(self, name: str, request: bytes, timeout_s: float, stream: bytes | None = None) -> bytes:
     try:
@@ -225,7 +233,7 @@ class GrpcCloud:
     return reply
 
   def _with_token(self, stream: bytes, call: Callable[[], Reply]) -> Reply:
-    """Makes a call of a stream; once more, with our token, where the server asks for one that was not sent."""
+    """Makes a call of a stream, and repeats it with the token if the server requires one that was not sent."""
     was_sent = self._auth_every_call or not self._metadata
     try:
       return call()
@@ -233,7 +241,7 @@ class GrpcCloud:
       if error.status is not Status.UNAUTHENTICATED or was_sent:
         raise
     self._auth_every_call = True
-    self._exchanges.pop(stream, None)  # the long call was refused, not cut: a new one has the token
+    self._exchanges.pop(stream, None)  # the streaming call was refused: a new one has the token
     return call()
 
   def _exchange_of(self, stream: bytes) -> Exchange | None:
@@ -244,7 +252,7 @@ class GrpcCloud:
     return self._exchanges[stream]
 
   def _headers(self, name: str, stream: bytes | None) -> tuple[tuple[str, str], ...]:
-    """What a call carries besides its message; every header costs bytes."""
+    """The headers of a call; each costs bytes."""
     headers = self._metadata if name in ("Describe", "Open") or self._auth_every_call else ()
     return headers + (((ROUTE_HEADER, stream.hex()),) if self._route and stream is not None else ())
 
@@ -254,66 +262,66 @@ class GrpcCloud:
       self.downlink_bytes += len(reply) + FRAMING + overhead.down
 
   def _error(self, error: grpc.RpcError) -> CloudError:
-    """What went wrong, in words of this project where the user can mend it. Where the server is gone, it is waited for."""
+    """The error in plain words, where the user can correct it. Waits for an unreachable server first."""
     status = Status.__members__.get(error.code().name, Status.UNAVAILABLE)
     if status is Status.UNAVAILABLE and self._patience_s > 0:
       self._wait()
-    metadata = dict(error.trailing_metadata() or ())
-    pushback = metadata.get("grpc-retry-pushback-ms")
+    metadata = (error.trailing_metadata() or ()) if isinstance(error, grpc.Call) else ()
+    pushback = next((str(item.value) for item in metadata if item.key == "grpc-retry-pushback-ms"), None)
     seconds = int(pushback) / 1000 if pushback is not None and pushback.isdigit() else None
     return CloudError(status, _plain(status, error.details() or "", self._target, self._tls, self._proxy), seconds)
 
 
 def _proxy_to(target: Address) -> str | None:
-  """The variable of the environment that names the proxy of connections to this target."""
+  """The environment variable with the proxy of connections to this target; None without a proxy."""
   named = [name for name in ("grpc_proxy", "https_proxy", "http_proxy") if os.environ.get(name)]
-  return named[0] if named and not urllib.request.proxy_bypass_environment(target.host) else None
+  return named[0] if named and not urllib.request.proxy_bypass(target.host) else None
 
 
 def _numeric(addresses: Sequence[str], port: int) -> str:
-  """A target of gRPC that stands for all of these addresses. It has those of one kind; IPv4 has a form in IPv6."""
+  """A target of gRPC with all of these addresses. Its addresses are of one kind, so IPv4 addresses are written as IPv6."""
   forms = [each if ":" in each else f"::ffff:{each}" for each in addresses]
   return "ipv6:" + ",".join(f"[{each}]:{port}" for each in forms)
 
 
-# What gRPC says of a connection that it did not get, and what that means.
+# Messages of gRPC for a failed connection, and their causes in plain words.
 _CAUSES = (
   ("certificate has expired", "the certificate of {target} has expired"),
   ("not yet valid", "the certificate of {target} is not valid yet, by the clock of this machine"),
-  ("hostname verification", "the certificate of {target} is of another name than {target.host}"),
-  ("wrong_version_number", "{target} does not speak TLS: grpc:// is without"),
-  ("certificate_verify_failed", "the certificate of {target} is not trusted: --ca FILE (ca=) names its authority"),
-  ("alpn", "{target} is a server of something else: its TLS offers no HTTP/2"),
-  ("security handshaker", "the certificates that we were given (--ca, --cert, --key) are damaged"),
-  ("failed parsing http/2", "{target} is a server of something else, or wants TLS: grpcs://"),
-  ("handshake read failed", "{target} does not answer the handshake of TLS"),
-  ("handshak", "{target} does not speak TLS the way we do"),
-  ("dns resolution", "there is no host of the name {target.host}"),
-  ("resolving", "there is no host of the name {target.host}"),
-  ("network is unreachable", "no network leads to {target}"),
-  ("no route to host", "no network leads to {target}"),
+  ("hostname verification", "the certificate of {target} has another name than {target.host}"),
+  ("wrong_version_number", "{target} does not use TLS: grpc:// connects without it"),
+  ("certificate_verify_failed", "the certificate of {target} is not trusted: --ca FILE (ca=) adds its authority"),
+  ("alpn", "{target} is another kind of server: its TLS offers no HTTP/2"),
+  ("security handshaker", "the given certificates (--ca, --cert, --key) are damaged"),
+  ("failed parsing http/2", "{target} is another kind of server, or requires TLS: grpcs://"),
+  ("handshake read failed", "{target} does not reply to the TLS handshake"),
+  ("handshak", "the TLS handshake with {target} failed"),
+  ("dns resolution", "there is no host named {target.host}"),
+  ("resolving", "there is no host named {target.host}"),
+  ("network is unreachable", "there is no route to {target}"),
+  ("no route to host", "there is no route to {target}"),
 )
 
 
 def _plain(status: Status, details: str, target: Address, tls: Tls | None, proxy: str | None) -> str:
-  """One line about a failure; gRPC's own words where they are about the call."""
+  """One line about a failure; the message of gRPC where it is about the call."""
   line = " ".join(details.split())
   text = line.lower()
   if status is Status.UNIMPLEMENTED:
-    return f"{target} is a server of something else: it has no {_SERVICE.strip('/')}"
+    return f"{target} is another kind of server: it has no {_SERVICE.strip('/')}"
   if status is Status.DEADLINE_EXCEEDED and text == "deadline exceeded":
-    return f"{target} did not answer in time"
+    return f"{target} did not reply in time"
   if status is not Status.UNAVAILABLE:
     return line or f"{target} gives no reason"
   causes = [cause.format(target=target) for words, cause in _CAUSES if words in text]
   if proxy is not None and not any("certificate" in cause for cause in causes):
-    return f"the proxy that {proxy} names does not connect us to {target}"
+    return f"the proxy in {proxy} does not connect to {target}"
   if causes:
     return causes[0]
   if "failed to connect" in text and "socket closed" in text:
-    asks = "it may want TLS: grpcs://" if tls is None else "it may want a certificate of the edge (--cert, --key)"
-    asks = asks if tls is None or tls.certificate is None else "it may not trust our certificate (--cert)"
-    return f"{target} hangs up when we connect: {asks}"
+    cause = "it may require TLS: grpcs://" if tls is None else "it may require a certificate of the edge (--cert, --key)"
+    cause = cause if tls is None or tls.certificate is None else "it may not trust the certificate of the edge (--cert)"
+    return f"{target} closes the connection: {cause}"
   if "refused" in text or "failed to connect" in text or "timed out" in text:
-    return f"no server answers at {target}"
-  return line or f"no server answers at {target}"
+    return f"no server replies at {target}"
+  return line or f"no server replies at {target}"

@@ -1,7 +1,7 @@
-"""A file of records that a process appends to and that survives its end, at any byte.
+"""An append-only file of records that survives a crash of its process at any byte.
 
-The file begins with `BEGINNING`, so that a file of somebody else is neither read nor cut off. A file that ends within it
-holds no record, and is refused too. Then, for each record:
+The file begins with `BEGINNING`, so that other files are neither read nor truncated. A file that ends within `BEGINNING` is
+refused too. Then, for each record:
 
 ======  ==============================================
 bytes   field (big-endian)
@@ -12,8 +12,8 @@ bytes   field (big-endian)
 ...     data
 ======  ==============================================
 
-A record is flushed before anybody acts on it. What a killed process left half written at the end is dropped when the file is
-opened again; the record was not acted on, so it is made again.
+A record is flushed before it is used. An incomplete record at the end of the file, from a killed process, is dropped when
+the file is opened again: it was not used, so it is computed again.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ _LENGTH, _HEAD = struct.Struct(">I"), struct.Struct(">III")
 
 
 class Journal:
-  """Records of an earlier life of the process, and those that are added.
+  """The records of earlier processes, and those that are added.
 
   Args:
-    path: file to read and to append to; it is made if it is not there.
+    path: file to read and to append to; a missing one is created.
   Raises:
     ValueError: for a file that cannot be written, one that is no journal, one with a damaged record before its end, or one
-      that somebody has open: records of two would mix.
+      that another process has open.
+
+  Attributes:
+    records: all of them, in order.
   """
 
   def __init__(self, path: str | os.PathLike):
     path = Path(path)
     try:
       if path.exists() and not path.is_file():
-        raise OSError(0, "it is no file")
+        raise OSError(0, "it is not a file")
       self._file = path.open("a+b")
     except OSError as error:
       raise ValueError(f"Cannot write the journal {path}: {error.strerror}") from error
@@ -59,7 +62,7 @@ class Journal:
       raise
 
   def append(self, record: bytes) -> None:
-    """Adds a record. When this returns, it survives the end of the process."""
+    """Adds a record, which survives a crash of the process after this returns."""
     self._file.write(pack(record))
     self._file.flush()
     self.records.append(record)
@@ -76,13 +79,13 @@ class Journal:
 
 
 def pack(record: bytes) -> bytes:
-  """A record as it stands in the file."""
+  """The bytes of a record in the file."""
   length = len(record)
   return _HEAD.pack(length, zlib.crc32(_LENGTH.pack(length)), zlib.crc32(record)) + record
 
 
 def _lock(file: BinaryIO, path: Path) -> None:
-  """Keeps others from the file until it is closed, or its process ends; nothing where there are no such locks."""
+  """Locks the file until it is closed or its process ends; does nothing on systems without such locks."""
   try:
     import fcntl
   except ImportError:
@@ -90,13 +93,13 @@ def _lock(file: BinaryIO, path: Path) -> None:
   try:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError:
-    raise ValueError(f"Must have a journal that nobody writes, we instead got {path}, open somewhere else") from None
+    raise ValueError(f"Must have a journal that no other process writes, we instead got {path}, which is open") from None
   except OSError:
     return  # a file system without locks
 
 
 def _read(file: BinaryIO, path: Path) -> tuple[list[bytes], int]:
-  """The whole records of a file, and where they end; 0 for an empty file."""
+  """The complete records of a file, and the byte where they end; 0 for an empty file."""
   beginning = file.read(len(BEGINNING))
   if beginning != BEGINNING:
     if not beginning:
@@ -113,7 +116,7 @@ def _read(file: BinaryIO, path: Path) -> tuple[list[bytes], int]:
       records.append(record)
       position = end
       continue
-    # The end of a write that was cut off: data that is not all there, or blocks that were never written.
+    # The end of an interrupted write: incomplete data, or blocks of zeros.
     if (is_length and end >= len(data)) or not any(data[position:]):
       break
     where = len(BEGINNING) + position

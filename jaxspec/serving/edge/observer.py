@@ -1,36 +1,37 @@
-"""What somebody is told about the calls of streams while they are decoded."""
+"""The observer of the calls of a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxspec.serving.wire.cloud import Opened, Opening, Resume
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 
-class Watch:
-  """Told by `jaxspec.serving.edge.reliable_stream.Session`; counts what went wrong. Replies out of a journal are not told.
+class Observer:
+  """Is called by `jaxspec.serving.edge.reliable_stream.ReliableStream`, and counts failures. Replayed replies of a journal
+  are left out.
 
   Attributes:
     retries: attempts after the first ones, of all calls.
-    resumes: how often a server had lost a stream.
+    resumes: number of times that a server had lost a stream.
   """
 
   def __init__(self):
     self.retries = self.resumes = 0
 
   def begins(self) -> None:
-    """A call begins; the opening is one."""
+    """A call begins; the handshake is one."""
 
-  def opened(self, opening: Opening, opened: Opened) -> None:
-    """A new stream was opened; not told when it is opened again."""
+  def opened(self, handshake: Handshake, opened: HandshakeReply) -> None:
+    """A new stream was opened; resumed streams are left out."""
 
   def answered(self, seq: int, part: int, frame: bytes, reply: bytes, resume: Callable[[], Resume]) -> None:
-    """A call was answered.
+    """A call has its reply.
 
     Args:
-      frame: that was sent.
-      reply: the frame that came back.
-      resume: makes what another server would need to go on before this call.
+      frame: the frame that was sent.
+      reply: the frame of the reply.
+      resume: returns the state of the stream before this call.
     """
 
   def retried(self) -> None:
@@ -38,5 +39,5 @@ class Watch:
     self.retries += 1
 
   def resumed(self) -> None:
-    """A server had lost the stream, and has it again."""
+    """A stream was resumed at a server that had lost it."""
     self.resumes += 1

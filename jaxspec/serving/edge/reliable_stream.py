@@ -1,16 +1,18 @@
-"""One stream over any cloud: calls are numbered, tried again, resumed where the server lost the stream, and written down.
+"""A stream over any cloud: calls are numbered and retried, a lost stream is resumed, and replies are journalled.
 
-The edge owns the stream. Whatever a server lost, the edge makes again from the opening and what it committed:
+The edge owns the stream. It can rebuild everything that a server lost from the handshake and the committed tokens:
 
-1. On ``NOT_FOUND`` it opens the stream again, with the same id and its prefix, and sends the pending call again.
-2. A distribution that a lost server had requested is sent after the drafts were sent again.
-3. With a journal every reply is on file before it is used, behind a digest of what was asked. A process that starts again
-   runs its own rounds from the file, without the network, and goes on where the file ends. An edge that asks something else
-   (another draft, another threshold) is told so: replies to other drafts would give it tokens of nobody's distribution.
+1. On ``NOT_FOUND`` it opens the stream again, with the same id and its tokens, and sends the pending call again.
+2. If the server was lost after it requested a distribution, the drafts are sent again before the distribution.
+3. With a journal, every reply is on file before it is used, behind a digest of its request. A restarted process runs its
+   rounds from the file, without the network, and continues where the file ends. A request that differs from the journalled
+   one (another draft, another threshold) is refused, because replies to other drafts would change the distribution of the
+   tokens.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import random
@@ -19,126 +21,139 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from jaxspec.serving.edge.journal import Journal
-from jaxspec.serving.edge.observer import Watch
+from jaxspec.serving.edge.observer import Observer
 from jaxspec.serving.edge.retries import Attempts, Budget, CallTimes, Policy
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.cloud import Cloud, CloudError, Opened, Opening, Resume, Status
+from jaxspec.serving.wire.cloud import Cloud, CloudError, Status
 from jaxspec.serving.wire.framing import REPLY_BYTES, Frame, unframe
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 _DIGEST_BYTES = 16
 Reply = TypeVar("Reply")
 _LOG = logging.getLogger(__name__)
 
 
-class Session:
+@dataclasses.dataclass(frozen=True)
+class RetrySettings:
+  """How calls are retried. The streams of an edge share one object, and with it the budget and the call times.
+
+  Attributes:
+    policy: limits of the attempts at one call.
+    budget: share of calls that may fail before retries stop.
+    times: smoothed time of a call, for deadlines.
+    clock: seconds, growing.
+    sleep: waits for a number of seconds.
+    uniform: returns random numbers in [0, 1).
+  """
+
+  policy: Policy = Policy()
+  budget: Budget = dataclasses.field(default_factory=Budget)
+  times: CallTimes = dataclasses.field(default_factory=CallTimes)
+  clock: Callable[[], float] = time.monotonic
+  sleep: Callable[[float], None] = time.sleep
+  uniform: Callable[[], float] = random.random
+
+
+class ReliableStream:
   """A stream of one row, from the edge.
 
   Args:
-    cloud: one attempt at one call.
-    policy: how often a call is tried, and for how long.
-    budget: shared by the sessions of an edge; its own by default. ``times`` likewise.
-    journal: where replies are kept; with records in it, the stream that they are of goes on.
-    watch: told about calls.
-    clock: seconds, growing.
-    sleep: waits so many seconds.
-    uniform: random numbers in [0, 1).
+    cloud: makes one attempt at one call.
+    handshake: of a stream with a new id. A journal with records keeps the id that is in it.
+    settings: of retries, by default those of `RetrySettings`.
+    journal: file of the replies; its records are replayed first.
+    observer: of the calls.
+  Raises:
+    ValueError: for a journal of another stream.
 
   Attributes:
+    handshake: of the stream.
     retries: attempts after the first ones.
-    resumes: how often a server had lost the stream.
+    resumes: number of times that a server had lost the stream.
   """
 
   def __init__(
     self,
     cloud: Cloud,
+    handshake: Handshake,
     *,
-    policy: Policy = Policy(),
-    budget: Budget | None = None,
-    times: CallTimes | None = None,
+    settings: RetrySettings | None = None,
     journal: Journal | None = None,
-    watch: Watch | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-    uniform: Callable[[], float] = random.random,
+    observer: Observer | None = None,
   ):
-    self._cloud, self._policy, self._journal = cloud, policy, journal
-    self._watch = Watch() if watch is None else watch
-    self._budget = Budget() if budget is None else budget
-    self._times = CallTimes() if times is None else times
-    self._clock, self._sleep, self._uniform = clock, sleep, uniform
+    self._cloud, self._journal = cloud, journal
+    self._settings = RetrySettings() if settings is None else settings
+    self._observer = Observer() if observer is None else observer
     self._recorded = iter(() if journal is None else list(journal.records))
-    self._opening: Opening | None = None
+    self.handshake = handshake if journal is None else self._journalled(handshake, journal)
     self._numerics, self._seq, self._drafts = b"", 0, b""
-    self._asked: Frame | None = None
+    self._reply_to_drafts: Frame | None = None
     self.retries = self.resumes = 0
 
-  def open(self, opening: Opening) -> Frame:
+  def open(self) -> Frame:
     """Opens the stream.
 
-    Args:
-      opening: of a stream with a new id. A journal with records keeps the id that is in it.
     Returns:
       The frame of token 0, checked.
     Raises:
-      CloudError: where no server opens it.
-      ValueError: for a journal of another stream.
+      CloudError: if no server opens it.
+      ValueError: for a journal of another decode.
     """
-    self._opening = self._written(opening)
-    recorded = self._read(b"")
+    recorded = self._recorded_reply(b"")
     if recorded is not None:
       return recorded
-    self._watch.begins()
-    opened, first = self._call(lambda timeout_s: self._open(self._opening, None, timeout_s))
-    self._watch.opened(self._opening, opened)
+    self._observer.begins()
+    opened, first = self._call(lambda timeout_s: self._open(None, timeout_s))
+    self._observer.opened(self.handshake, opened)
     self._numerics = opened.numerics
-    return self._kept(b"", first)
+    return self._record(b"", first)
 
-  def verify(self, frame: bytes, prefix: Callable[[int], Resume]) -> Frame:
+  def verify(self, frame: bytes, resume: Callable[[], Resume]) -> Frame:
     """Sends the drafts of a round.
 
     Args:
-      prefix: what the edge has, for a server that lost the stream, given the number of the next call.
+      resume: returns the state of the stream before this call, for a server that lost it.
     Returns:
       The reply frame, checked; it may request a distribution, see `complete`.
     Raises:
-      CloudError: where no server answers.
+      CloudError: if no server replies.
       ValueError: for a journal of an edge that sent other drafts.
     """
     self._seq, self._drafts = self._seq + 1, frame
-    self._asked = self._exchange(0, frame, prefix)
-    return self._asked
+    self._reply_to_drafts = self._exchange(0, frame, resume)
+    return self._reply_to_drafts
 
-  def complete(self, frame: bytes, prefix: Callable[[int], Resume]) -> Frame:
+  def complete(self, frame: bytes, resume: Callable[[], Resume]) -> Frame:
     """Sends the distribution that the reply to the newest drafts requested; arguments as in `verify`."""
-    return self._exchange(1, frame, prefix)
+    return self._exchange(1, frame, resume)
 
   def close(self) -> None:
-    """Lets the server forget the stream. One that cannot be reached forgets it by itself."""
+    """Removes the stream from the server. A server that cannot be reached removes it by itself later."""
     try:
-      self._cloud.close(self._opening.stream, timeout_s=self._policy.min_timeout_s)
+      self._cloud.close(self.handshake.stream, timeout_s=self._settings.policy.min_timeout_s)
     except CloudError as error:
       _LOG.debug("The stream was not closed: %s", error)
 
-  def _exchange(self, part: int, frame: bytes, prefix: Callable[[int], Resume]) -> Frame:
-    recorded = self._read(frame)
+  def _exchange(self, part: int, frame: bytes, resume: Callable[[], Resume]) -> Frame:
+    recorded = self._recorded_reply(frame)
     if recorded is not None:
       return recorded
-    self._watch.begins()
-    again = lambda: self._resume(part, prefix)
-    reply = self._call(lambda timeout_s: self._verify(part, frame, timeout_s), again)
-    self._watch.answered(self._seq, part, frame, reply.data, lambda: prefix(self._seq))
-    return self._kept(frame, reply)
+    self._observer.begins()
+    reply = self._call(lambda timeout_s: self._verify(part, frame, timeout_s), lambda: self._resume(part, resume))
+    self._observer.answered(self._seq, part, frame, reply.data, resume)
+    return self._record(frame, reply)
 
   def _call(self, attempt: Callable[[float], Reply], resume: Callable[[], None] | None = None) -> Reply:
     """Tries until there is a reply.
 
     Args:
       attempt: one attempt with its deadline.
-      resume: brings the stream back where a server lost it; None where there is nothing to bring back.
+      resume: resumes the stream at a server that lost it; None for the handshake.
     """
-    attempts = Attempts(self._policy, self._budget, self._times, self._clock())
+    how = self._settings
+    attempts = Attempts(how.policy, how.budget, how.times, how.clock())
     while True:
-      began = self._clock()
+      began = how.clock()
       try:
         reply = attempt(attempts.timeout_s())
       except CloudError as error:
@@ -146,77 +161,75 @@ class Session:
           attempts.resumed(error)
           resume()
         else:
-          self._sleep(attempts.failed(error, self._clock(), self._uniform()))
+          how.sleep(attempts.failed(error, how.clock(), how.uniform()))
           self.retries += 1
-          self._watch.retried()
+          self._observer.retried()
       else:
-        attempts.succeeded(self._clock() - began)
+        attempts.succeeded(how.clock() - began)
         return reply
 
   def _verify(self, part: int, frame: bytes, timeout_s: float) -> Frame:
-    return _whole(self._cloud.verify(self._opening.stream, self._seq, part, frame, timeout_s=timeout_s))
+    return _checked(self._cloud.verify(self.handshake.stream, self._seq, part, frame, timeout_s=timeout_s))
 
-  def _open(self, opening: Opening, resume: Resume | None, timeout_s: float) -> tuple[Opened, Frame]:
-    opened = self._cloud.open(opening, resume, timeout_s=timeout_s)
-    return opened, _whole(opened.frame)
+  def _open(self, resume: Resume | None, timeout_s: float) -> tuple[HandshakeReply, Frame]:
+    opened = self._cloud.open(self.handshake, resume, timeout_s=timeout_s)
+    return opened, _checked(opened.frame)
 
-  def _resume(self, part: int, prefix: Callable[[int], Resume]) -> None:
+  def _resume(self, part: int, resume: Callable[[], Resume]) -> None:
     self.resumes += 1
-    resume = prefix(self._seq)
-    opened, _ = self._call(lambda timeout_s: self._open(self._opening, resume, timeout_s))
-    self._watch.resumed()
+    state = resume()
+    opened, _ = self._call(lambda timeout_s: self._open(state, timeout_s))
+    self._observer.resumed()
     if self._numerics and opened.numerics != self._numerics:
-      _LOG.warning("The stream goes on at a server of other numerics: same distribution, other tokens are possible")
+      _LOG.warning("The stream is resumed at a server of other numerics: same distribution, other tokens are possible")
     self._numerics = opened.numerics
     if part:
       try:
-        asked = self._call(lambda timeout_s: self._verify(0, self._drafts, timeout_s))
+        reply = self._call(lambda timeout_s: self._verify(0, self._drafts, timeout_s))
       except CloudError as error:
         if error.status is Status.NOT_FOUND:
-          return  # lost once more: the pending call finds that out, and comes here again
+          return  # lost again: the pending call fails with NOT_FOUND too, and resumes the stream
         raise
-      if asked != self._asked:
-        raise CloudError(Status.FAILED_PRECONDITION, "a server of other numerics judged the same drafts in another way")
+      if reply != self._reply_to_drafts:
+        raise CloudError(Status.FAILED_PRECONDITION, "a server of other numerics verified the same drafts differently")
 
-  def _written(self, opening: Opening) -> Opening:
-    """The opening, which becomes the first record of the journal or is the one that is there."""
-    if self._journal is None:
-      return opening
-    from jaxspec.serving.wire.v1 import encoding  # only those who keep a journal need protobuf without a network
+  def _journalled(self, handshake: Handshake, journal: Journal) -> Handshake:
+    """The handshake with the id of the journal, or as the first record of an empty journal."""
+    from jaxspec.serving.wire.v1 import encoding  # without a network, protobuf is needed for a journal alone
 
     recorded = next(self._recorded, None)
     if recorded is None:
-      self._journal.append(encoding.open_request(opening))
-      return opening
+      journal.append(encoding.open_request(handshake))
+      return handshake
     try:
-      opening = opening._replace(stream=encoding.stream_of(recorded))
+      handshake = handshake._replace(stream=encoding.stream_of(recorded))
     except ValueError:
       raise ValueError("Must have the journal of a decode over a cloud, we instead got one of something else") from None
-    if encoding.open_request(opening) != recorded:
+    if encoding.open_request(handshake) != recorded:
       raise ValueError("Must have the journal of the same decode, we instead got one with another prompt, seed or method")
-    return opening
+    return handshake
 
-  def _read(self, asked: bytes) -> Frame | None:
-    """The next reply of the journal, to what is asked now; None where the journal ends."""
+  def _recorded_reply(self, request: bytes) -> Frame | None:
+    """The next reply of the journal, which must be to this request; None at the end of the journal."""
     recorded = next(self._recorded, None)
     if recorded is None:
       return None
-    if recorded[:_DIGEST_BYTES] != _digest(asked):
+    if recorded[:_DIGEST_BYTES] != _digest(request):
       raise ValueError("Must have the journal of the same decode, we instead got one with another draft or option")
     return unframe(recorded[_DIGEST_BYTES:], REPLY_BYTES)
 
-  def _kept(self, asked: bytes, reply: Frame) -> Frame:
+  def _record(self, request: bytes, reply: Frame) -> Frame:
     if self._journal is not None:
-      self._journal.append(_digest(asked) + reply.data)
+      self._journal.append(_digest(request) + reply.data)
     return reply
 
 
-def _digest(asked: bytes) -> bytes:
-  return hashlib.sha256(asked).digest()[:_DIGEST_BYTES]
+def _digest(request: bytes) -> bytes:
+  return hashlib.sha256(request).digest()[:_DIGEST_BYTES]
 
 
-def _whole(frame: bytes) -> Frame:
-  """A frame of the server that arrived whole; another one is a reason for a retry."""
+def _checked(frame: bytes) -> Frame:
+  """A frame of the server with a valid checksum; a damaged one is a reason for a retry."""
   try:
     return unframe(frame, REPLY_BYTES)
   except MessageError as error:

@@ -1,19 +1,19 @@
-"""When a call is tried again: attempts, pauses, deadlines, and a budget for all calls of an edge.
+"""Retries of a call: attempts, pauses, deadlines, and a budget for all calls of an edge.
 
-Pure: time and chance are passed in. This is the one place that decides about retries; gRPC's own are off, for they cannot
-resume a stream. Retried are ``UNAVAILABLE``, ``DEADLINE_EXCEEDED`` and ``DATA_LOSS``, and ``RESOURCE_EXHAUSTED`` where the
-server says when to come back.
+Pure; time and random numbers are arguments. All retries are decided here. Those of gRPC are off, because they cannot resume
+a stream. Retried are ``UNAVAILABLE``, ``DEADLINE_EXCEEDED`` and ``DATA_LOSS``, and ``RESOURCE_EXHAUSTED`` with a pushback of
+the server.
 
-The pauses are drawn from [0, cap] with a cap that doubles ("full jitter"), so that edges which failed together do not come
-back together.
+The pauses are drawn from [0, cap] with a cap that doubles ("full jitter"). So edges that failed together do not retry
+together.
 
-Two kinds of failures end in different ways:
+Two kinds of failures have different limits:
 
-1. The call did not come through (``UNAVAILABLE``), or a server said when to come back. That costs a server next to nothing,
-   and the edge has nowhere else to go: it asks until `Policy.give_up_s` has passed. The pauses alone bound the load: they
-   grow until a call is tried once a second, where ``max_pause_s`` is 2.
-2. A server may have worked on it (``DEADLINE_EXCEEDED``, ``DATA_LOSS``, and streams that were lost). That is counted, and
-   `Budget` keeps a fleet from burying a sick server: when more than a tenth of the recent calls fail so, nobody retries.
+1. The call did not reach the engine (``UNAVAILABLE``), or a server set a pushback. Such a failure costs a server almost
+   nothing, and the edge has no other server. So it retries until `Policy.give_up_s` has passed. The pauses bound the load:
+   with ``max_pause_s`` 2 they grow to one attempt a second.
+2. A server may have computed the call (``DEADLINE_EXCEEDED``, ``DATA_LOSS``, and lost streams). These failures are counted,
+   and `Budget` protects an overloaded server: retries stop when more than a tenth of the recent calls fail in this way.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import dataclasses
 from jaxspec.serving.wire.cloud import CloudError, Status
 
 _RETRIED = (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.DATA_LOSS)
-_WAITED_FOR = (Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED)  # until the time is up
-_SHARE = 0.125  # of the newest call in the smoothed time
+_WAITED_FOR = (Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED)  # until `Policy.give_up_s`
+_SHARE = 0.125  # weight of the newest call in the smoothed time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Policy:
   """Limits of the attempts at one call.
 
   Attributes:
-    attempts: at most, resumes included; those that did not come through, or were put off, are not counted.
-    give_up_s: no attempt begins later than this after the first.
+    attempts: most counted failures, resumes included. ``UNAVAILABLE`` and ``RESOURCE_EXHAUSTED`` are not counted.
+    give_up_s: seconds after the first attempt after which no attempt begins.
     first_pause_s: cap of the first pause; it doubles up to ``max_pause_s``.
-    min_timeout_s: shortest deadline of an attempt; it is ``times`` smoothed calls long, up to ``max_timeout_s``.
+    min_timeout_s: shortest deadline of an attempt. A deadline is ``times`` smoothed calls long, at most ``max_timeout_s``.
   """
 
   attempts: int = 6
@@ -47,19 +47,19 @@ class Policy:
   times: float = 4.0
 
   def pause_cap_s(self, failures: int) -> float:
-    """Longest pause after so many failures, at least one."""
+    """Longest pause after a number of failures, at least one."""
     return min(self.max_pause_s, self.first_pause_s * 2.0 ** (failures - 1))
 
 
 def is_retried(error: CloudError) -> bool:
-  """Whether a call that failed like this may be tried again."""
+  """Whether a call that failed with this error may be retried."""
   if error.status is Status.RESOURCE_EXHAUSTED:
     return error.pushback_s is not None
   return error.status in _RETRIED
 
 
 class Budget:
-  """A bucket of tokens that failures empty and successes fill."""
+  """A token bucket: failures take tokens, successes add some."""
 
   def __init__(self, size: float = 10.0, cost: float = 1.0, gain: float = 0.1, least: float = 5.0):
     self._level = self._size = size
@@ -67,7 +67,7 @@ class Budget:
 
   @property
   def allows_retries(self) -> bool:
-    """Whether enough calls succeeded lately."""
+    """Whether enough of the recent calls succeeded."""
     return self._level >= self._least
 
   def failed(self) -> None:
@@ -86,14 +86,14 @@ class CallTimes:
     self._seconds: float | None = None
 
   def add(self, seconds: float) -> None:
-    """A call took so long."""
+    """Adds the seconds of a call."""
     old = seconds if self._seconds is None else self._seconds
     self._seconds = old + _SHARE * (seconds - old)
 
   def timeout_s(self, policy: Policy) -> float:
     """Deadline of the next attempt."""
     if self._seconds is None:
-      return policy.max_timeout_s  # a prefill may take long, and nothing is known yet
+      return policy.max_timeout_s  # the first call may be a long prefill
     return min(policy.max_timeout_s, max(policy.min_timeout_s, policy.times * self._seconds))
 
 
@@ -101,20 +101,20 @@ class Attempts:
   """The attempts at one call.
 
   Args:
-    now: when the first one begins.
+    now: time of the first one, seconds.
   """
 
   def __init__(self, policy: Policy, budget: Budget, times: CallTimes, now: float):
     self._policy, self._budget, self._times, self._began = policy, budget, times, now
-    self._failures = 0  # that are counted
+    self._failures = 0  # counted ones
     self._pauses = 0
 
   def timeout_s(self) -> float:
-    """Deadline of the next attempt. A call that takes longer goes on at the server, and the next attempt joins it."""
+    """Deadline of the next attempt. A longer call continues at the server, and the next attempt joins it."""
     return self._times.timeout_s(self._policy)
 
   def succeeded(self, seconds: float) -> None:
-    """An attempt was answered after so long."""
+    """An attempt had a reply after ``seconds``."""
     self._budget.succeeded()
     self._times.add(seconds)
 
@@ -126,7 +126,7 @@ class Attempts:
     Returns:
       Seconds to wait before the next attempt.
     Raises:
-      CloudError: the same, where it is final.
+      CloudError: the same error, if the call is not retried.
     """
     if not is_retried(error):
       raise error
@@ -137,17 +137,17 @@ class Attempts:
         raise error
     self._pauses += 1
     pause = uniform * self._policy.pause_cap_s(self._pauses)
-    if error.status is Status.RESOURCE_EXHAUSTED:
-      pause = max(pause, error.pushback_s)  # never earlier; a full queue says a few milliseconds, again and again
+    if error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s is not None:
+      pause = max(pause, error.pushback_s)  # never earlier; that of a full queue is a few milliseconds
     if now + pause - self._began > self._policy.give_up_s:
       raise error
     return pause
 
   def resumed(self, error: CloudError) -> None:
-    """The server had lost the stream, and has it again.
+    """The server had lost the stream, which is resumed.
 
     Raises:
-      CloudError: the same, where this happened too often.
+      CloudError: the same error, after too many failures.
     """
     self._failures += 1
     if self._failures >= self._policy.attempts:

@@ -1,13 +1,13 @@
-"""A table of rows, and the steps that compute a few of them: pure functions of fixed shape.
+"""The caches of all streams, and the steps that compute a few of them: pure functions of fixed shape.
 
-The table holds the caches of ``N`` slots, and one idle slot. A step gathers ``M`` slots, runs one pass of ``W`` inputs over
-them, and writes ``W`` cache slots of each back. So a step costs what ``M`` rows cost, whatever ``N`` is.
+The table has the caches of ``N`` slots, and one idle slot. A step gathers ``M`` slots, runs one pass of ``W`` inputs over
+them, and writes ``W`` cache slots of each back. So the cost of a step depends on ``M``, not on ``N``.
 
-Everything else about a row is small and stays on the host: its cursor, its key, its sampling parameters. A `Batch` holds
-it. The state of a row on the device is its cache alone, which can be rebuilt from its tokens.
+The rest of a row is small and stays on the host: its cursor, its key, its sampling parameters. They are in a `Batch`. The
+state of a row on the device is its cache alone, which can be rebuilt from its tokens.
 
-On a mesh (`jaxspec.core.mesh`) every group of devices has a table of its own slots, and computes its own rows of a step.
-Groups exchange nothing.
+On a mesh (`jaxspec.core.mesh`) every group of devices has a table of its own slots, and computes its own rows of a step. The
+groups exchange nothing.
 
 Rows of a step are *verified* (their drafts are verified and their cursor moves), *forced* (they read committed tokens) or
 *idle* (in the idle slot).
@@ -15,6 +15,7 @@ Rows of a step are *verified* (their drafts are verified and their cursor moves)
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, PyTree, Verdict, Verifier
 from jaxspec.models.guidance import Guided
 from jaxspec.sampling.logit_processing import ModelParams, Sampling
-from jaxspec.serving.wire.cloud import KEY_KIND
+from jaxspec.serving.wire.handshake import KEY_KIND
 from jaxspec.serving.wire.two_phase import Tested, finish_round, judge_round
 from jaxspec.verifiers.chunk_target import ChunkState
 
@@ -40,7 +41,7 @@ class Table(NamedTuple):
   """The arrays of all streams on the device."""
 
   cache: Cache  # of N + 1 rows, or as many of each group of devices; the last one is idle
-  p: PyTree  # [N + 1, V] float32, target distributions of rows that wait for one of the draft side; () if none ever do
+  p: PyTree  # [N + 1, V] float32, target distributions of rows that wait for a draft's; () without such rows
 
 
 class RowSettings(NamedTuple):
@@ -54,7 +55,7 @@ class RowSettings(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """The ``M`` rows of a step, as they come from the host."""
+  """The ``M`` rows of a step, from the host."""
 
   settings: RowSettings
   cursor: Cursor  # leaves [M], end tokens [M, E]
@@ -62,12 +63,12 @@ class Batch(NamedTuple):
   verified: Array  # [M] bool
 
 
-class Judged(NamedTuple):
+class StepResult(NamedTuple):
   """The results of a step for its ``M`` rows; valid where a row was verified."""
 
   verdict: Verdict
-  asks: Array  # [M] bool, the last token waits for the distribution of the rejected draft
-  cursor: Cursor  # after the round; not valid where ``asks``
+  requests: Array  # [M] bool, the last token waits for the distribution of the rejected draft
+  cursor: Cursor  # after the round; not valid where ``requests``
   finite: Array  # [M] bool, no logit was NaN or +inf
   bits: Array  # [M] uint32, a sum over the bits of the logits
 
@@ -80,7 +81,7 @@ def init_table(
   Args:
     num_slots: N, of each group of devices.
     num_cache_slots: cache slots of a row, at least those of the condition, of its tokens, and of the widest pass.
-    vocab: V where rows may wait for distributions, else None.
+    vocab: V if rows may wait for distributions, else None.
     mesh: devices that share the table; None is one device.
   Raises:
     ValueError: for a model whose caches no table can hold.
@@ -122,21 +123,22 @@ def prefill(
     keys = rng.stream_keys(_keys(settings), rng.Stream.FIRST, jnp.int32(0))
     max_len = num_cache_slots - model.prefix_len(condition) - widest
     verdict, state = verifier.init(of_rows(params, settings), keys, condition, max_len, widest)
-    return state.cache, verdict.next_token
+    return state.cache, verdict.next_tokens[:, 0]
 
   return _in_groups(run, mesh)((params, settings, condition))
 
 
 @functools.partial(jax.jit, static_argnames=("model", "mesh"), donate_argnames=("table",))
 def insert(table: Table, row: Cache, slots: Array, *, model: ModelFns, mesh: Mesh | None = None) -> Table:
-  """Writes a whole row, so that nothing of a slot's last owner stays. The table is donated.
+  """Writes a whole row, so that nothing of the slot's last stream remains. The table is donated.
 
   Args:
     row: a cache of one row, once for each group of devices.
-    slots: ``[1]`` int32, of each group; the idle one where another group has the slot.
+    slots: ``[1]`` int32 of each group; the idle slot for groups without the row.
   """
 
   def run(_, table: Table, row: Cache, slots: Array) -> Table:
+    assert model.put is not None, "`init_table` refuses other models"
     return table._replace(cache=model.put(table.cache, row, slots))
 
   return _in_groups(run, mesh)((), table, row, slots)
@@ -145,18 +147,20 @@ def insert(table: Table, row: Cache, slots: Array, *, model: ModelFns, mesh: Mes
 @functools.partial(jax.jit, static_argnames=("model", "mesh"))
 def take(table: Table, slots: Array, *, model: ModelFns, mesh: Mesh | None = None) -> Cache:
   """Copies of the caches of ``slots [1]`` int32, one of each group of devices."""
-  return _in_groups(lambda _, cache, slots: model.take(cache, slots), mesh)((), table.cache, slots)
+  assert model.take is not None, "`init_table` refuses other models"
+  rows_of = model.take
+  return _in_groups(lambda _, cache, slots: rows_of(cache, slots), mesh)((), table.cache, slots)
 
 
 @functools.partial(jax.jit, static_argnames=("model", "verifier", "may_request", "mesh"), donate_argnames=("table",))
 def step(
   params: ModelParams, table: Table, slots: Array, batch: Batch, *, model: ModelFns, verifier: Verifier, may_request: bool,
   mesh: Mesh | None = None,
-) -> tuple[Table, Judged]:  # fmt: skip
+) -> tuple[Table, StepResult]:  # fmt: skip
   """One pass over ``M`` rows. The table is donated.
 
   Args:
-    slots: ``[M]`` int32; none but the idle one occurs twice. On a mesh ``M / data`` of each group, as its table counts.
+    slots: ``[M]`` int32; only the idle one may occur twice. On a mesh ``M / data`` of each group, numbered within its table.
     batch: the rows. Its shapes, hence the program, do not depend on the waiting streams.
     verifier: a `jaxspec.verifiers.chunk_target.ChunkVerifier`; it returns logits where ``may_request``.
     may_request: static; whether verdicts may wait for distributions (`finish`).
@@ -168,16 +172,17 @@ def step(
 
 def _step(
   params: ModelParams, table: Table, slots: Array, batch: Batch, *, model: ModelFns, verifier: Verifier, may_request: bool
-) -> tuple[Table, Judged]:
+) -> tuple[Table, StepResult]:
   """A step of one group of devices."""
+  assert model.take is not None and model.put is not None, "`init_table` refuses other models"
   settings, chunk = batch.settings, batch.draft.payload
   unseen = jnp.zeros(slots.shape, jnp.uint32)
   state = ChunkState(model.take(table.cache, slots), settings.prefix_len, unseen == 0, unseen)
-  side = _side(batch).replace(verifier=state)
-  p, asks = table.p, jnp.zeros(slots.shape, bool)
+  side = dataclasses.replace(_side(batch), verifier=state)
+  p, requests = table.p, jnp.zeros(slots.shape, bool)
   if may_request:
     side, tested = judge_round(of_rows(params, settings), side, batch.draft, verifier=verifier)
-    verdict, asks = tested.verdict, tested.asks
+    verdict, requests = tested.verdict, tested.requests
     p = p.at[slots].set(tested.p, mode="promise_in_bounds")
     cursor = verdicts.advance(side.cursor, batch.draft, verdict, settings.max_len)
   else:
@@ -185,19 +190,19 @@ def _step(
     verdict, cursor = verdict._replace(feedback=()), side.cursor
   state = side.verifier
   cache = model.put(table.cache, state.cache, slots, settings.prefix_len + chunk.start, chunk.tokens.shape[1])
-  return Table(cache, p), Judged(verdict, asks, cursor, state.finite, state.bits)
+  return Table(cache, p), StepResult(verdict, requests, cursor, state.finite, state.bits)
 
 
 @functools.partial(jax.jit, static_argnames=("mesh",))
 def finish(
   p: Array, slots: Array, batch: Batch, verdict: Verdict, distribution: SparseDistribution, *, mesh: Mesh | None = None
 ) -> tuple[Verdict, Cursor]:
-  """Ends rounds that waited for the distribution of a rejected draft.
+  """Finishes rounds that waited for the distribution of a rejected draft.
 
   Args:
     p: `Table.p`.
-    batch: the rows as they were judged; their payload is not read.
-    verdict: what the step found about them, leaves ``[M]``.
+    batch: the rows of the step; their payload is not read.
+    verdict: of the step, leaves ``[M]``.
     distribution: ``[M]``.
     mesh: devices that share the table.
   Returns:
@@ -213,7 +218,7 @@ def finish(
 
 
 def _in_groups(run: Callable[..., PyTree], mesh: Mesh | None) -> Callable[..., PyTree]:
-  """``run(params, *rows)`` in each group of devices with its own rows; slots and rows never meet."""
+  """``run(params, *rows)`` in each group of devices with its own slots and rows."""
   return run if mesh is None else meshes.over_rows(run, mesh)
 
 

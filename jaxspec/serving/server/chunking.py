@@ -15,14 +15,14 @@ class ChunkSpan(NamedTuple):
 
 
 def narrowest(size: int, widths: Sequence[int]) -> int:
-  """The narrowest of the ascending ``widths`` that holds ``size`` tokens."""
+  """The smallest of the ascending ``widths`` with room for ``size`` tokens."""
   return next(width for width in widths if size <= width)
 
 
 def spans_of_call(start: int, fed: int, window: int, widths: Sequence[int]) -> list[ChunkSpan]:
-  """The passes of a call that brings ``fed`` tokens from position ``start`` on, at most ``window`` of them drafts.
+  """The passes of a call with ``fed`` tokens from position ``start`` on, at most ``window`` of them drafts.
 
-  Only the last pass is verified. It holds all drafts, and the committed token before them.
+  Only the last pass is verified. It has all drafts, and the committed token before them.
   """
   spans = []
   while fed > widths[-1]:

@@ -1,4 +1,4 @@
-"""Digests of weights that are in no checkpoint (`jaxspec.io.checkpoints.digest` has those), and the JAX environment."""
+"""Digests of weights and of the JAX environment. `jaxspec.io.checkpoints.digest` is that of a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def weights_digest(params: Params) -> bytes:
 
 
 def environment() -> str:
-  """What decides the bits besides programs and their arguments: the version of JAX, its settings, the devices."""
+  """What affects the bits besides programs and their arguments: the version of JAX, its settings, the devices."""
   names = ("jax_threefry_partitionable", "jax_default_matmul_precision", "jax_enable_x64")
   settings = [f"{name}={getattr(jax.config, name)}" for name in names]
   return "\n".join([jax.__version__, jax.default_backend(), *settings])

@@ -1,8 +1,8 @@
 """The dispatcher: queues calls for the engine and returns its replies. Pure; engine and time are outside.
 
-1. `Dispatcher.open` and `Dispatcher.verify` look a call up in the call table. They return a future: it has the cached
-   reply, or gets one when the engine has computed it. Retries of a call share its future.
-2. `Dispatcher.take` hands queued work to the engine. Calls whose deadline has passed are dropped and consume nothing.
+1. `Dispatcher.open` and `Dispatcher.verify` look a call up in the call table. They return a future, with the cached reply or
+   with that of the engine. Retries of a call share its future.
+2. `Dispatcher.take` gives queued work to the engine. Calls whose deadline has passed are dropped and change nothing.
 3. `Dispatcher.give` takes the engine's results. A reply is cached before its future is set.
 """
 
@@ -18,13 +18,14 @@ from jaxspec.serving.server.engine_interface import Engine, NoRoom, NotFinite, S
 from jaxspec.serving.server.idempotency import CallTable, Decision, Position
 from jaxspec.serving.server.quotas import Tenant, Usage
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.cloud import CloudError, Opening, Resume, Status
+from jaxspec.serving.wire.cloud import CloudError, Status
 from jaxspec.serving.wire.framing import Frame
+from jaxspec.serving.wire.handshake import Handshake, Resume
 
 Work = Callable[[Engine], None]
-_SHARE = 0.1  # of the newest measurement in a smoothed one
+_SHARE = 0.1  # weight of the newest measurement in a smoothed one
 _SWEEP_S = 1.0  # between sweeps for idle streams
-_FULL_S = 1.0  # an edge retries after this where all streams are taken; when one ends is unknown
+_FULL_S = 1.0  # pushback when all streams are taken; the time at which one ends is unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Limits:
   Attributes:
     streams: most streams at the same time.
     queue: most calls that wait at the same time.
-    forget_s: seconds without a call after which a stream is evicted from the call table.
+    forget_s: seconds without a call after which a stream is removed.
     first_estimate_s: expected seconds of a call before any was measured.
   """
 
@@ -50,11 +51,11 @@ class OpenCall(NamedTuple):
   Attributes:
     plain: the request without its resume part.
     request: the whole request.
-    deadline: when the caller's timeout ends, seconds.
+    deadline: end of the caller's timeout, seconds.
   """
 
   tenant: Tenant
-  opening: Opening
+  handshake: Handshake
   resume: Resume | None
   plain: bytes
   request: bytes
@@ -67,7 +68,7 @@ class VerifyCall(NamedTuple):
   Attributes:
     fed: tokens that the network reads for this call.
     tenant: the caller; None where the stream's id alone authorises.
-    deadline: when the caller's timeout ends, seconds.
+    deadline: end of the caller's timeout, seconds.
   """
 
   stream: bytes
@@ -134,9 +135,9 @@ class Dispatcher:
       CloudError: if the call is refused at once.
     """
     self._check_draining()
-    tenant, opening, resume = call.tenant, call.opening, call.resume
+    tenant, handshake, resume = call.tenant, call.handshake, call.resume
     usage = self._usage_of(tenant, now)
-    stream = opening.stream
+    stream = handshake.stream
     known = stream in self.table
     if not known:
       if len(self.table) >= self.limits.streams:
@@ -146,13 +147,13 @@ class Dispatcher:
       if self.table.streams_of(tenant.name) >= usage.quota.streams:
         raise self._busy(f"the quota of {usage.quota.streams:g} streams is used up", _FULL_S)
     next_seq = None if resume is None else resume.next_seq
-    condition = opening.condition
+    condition = handshake.condition
     fed = 1 if isinstance(condition, int) else len(condition)
     pay = lambda: usage.charge(fed + (0 if resume is None else len(resume.tokens)), now)
     decide = lambda: self.table.open(stream, tenant.name, call.plain, call.request, next_seq, now)
 
-    def work(engine):
-      engine.open(stream, opening, resume, tenant=tenant.name)
+    def work(engine: Engine) -> None:
+      engine.open(stream, handshake, resume, tenant=tenant.name)
 
     return self._arrived(stream, decide, pay, work, call.deadline, now, replaces=known)
 
@@ -168,11 +169,13 @@ class Dispatcher:
     tenant = None if call.tenant is None else call.tenant.name
     decide = lambda: self.table.verify(call.stream, tenant, call.position, call.frame.data, now)
 
-    def pay():
-      if (usage := self._usage.get(self.table.tenant_of(call.stream))) is not None:
+    def pay() -> None:
+      owner = self.table.tenant_of(call.stream)
+      usage = None if owner is None else self._usage.get(owner)
+      if usage is not None:
         usage.charge(call.fed, now)
 
-    def work(engine):
+    def work(engine: Engine) -> None:
       engine.submit(call.stream, call.position.part, call.frame)
 
     return self._arrived(call.stream, decide, pay, work, call.deadline, now)
@@ -185,10 +188,10 @@ class Dispatcher:
         call.reply.set_exception(CloudError(Status.NOT_FOUND, "the stream was closed"))
 
   def take(self, now: float, waited: Callable[[float], None] = lambda seconds: None) -> list[tuple[bytes, Work]]:
-    """What the engine must do before its next step: streams, and functions of the engine, in order.
+    """The work of the engine before its next step: streams, and functions of the engine, in order.
 
     Args:
-      waited: is called with the seconds that each call was queued.
+      waited: receives the seconds for which each call was queued.
     """
     if now >= self._swept + _SWEEP_S:
       self._forget_idle(now)
@@ -219,14 +222,14 @@ class Dispatcher:
     for stream, result in results:
       call = self._in_engine.pop(stream, None)
       if call is None or self._waiting.get(stream) is not call:
-        continue  # closed while it ran, and perhaps opened again
+        continue  # closed while it ran, and possibly opened again
       del self._waiting[stream]
       if isinstance(result, bytes):
         self.table.finish(stream, result, now)
         call.reply.set_result(result)
         continue
       if isinstance(result, MessageError):
-        self.table.drop(stream)  # a frame that is not valid consumed nothing
+        self.table.drop(stream)  # an invalid frame changed nothing
       else:
         self.table.forget(stream)
       if stream not in self.table:
@@ -234,7 +237,7 @@ class Dispatcher:
       call.reply.set_exception(refusal_of(result))
 
   def stop(self, reason: str) -> None:
-    """Refuses all calls, those that wait included: the engine computes no more."""
+    """Refuses all calls, waiting ones included: the engine computes no more."""
     self.draining = True
     waiting, self._waiting = list(self._waiting.values()), {}
     for call in waiting:
@@ -270,7 +273,7 @@ class Dispatcher:
     except CloudError:
       self.table.drop(stream)
       if replaces:
-        self._closing.append(stream)  # its old state is gone from the table; the edge resumes it
+        self._closing.append(stream)  # the table has lost its old state; the edge resumes it
       raise
     if replaces:
       self._closing.append(stream)
@@ -289,7 +292,7 @@ class Dispatcher:
       raise CloudError(Status.UNAVAILABLE, "the server is going down")
 
   def _busy(self, detail: str, seconds: float) -> CloudError:
-    """A refusal with the seconds to wait, times 0.5 to 1.5, so that edges do not retry all at once."""
+    """A refusal whose pushback is ``seconds`` times 0.5 to 1.5, so that edges do not retry at the same time."""
     return CloudError(Status.RESOURCE_EXHAUSTED, detail, pushback_s=max(0.01, seconds) * (0.5 + self._jitter()))
 
   def _forget_idle(self, now: float) -> None:
@@ -300,7 +303,7 @@ class Dispatcher:
 
 
 def refusal_of(error: Exception) -> CloudError:
-  """The status and detail of an error, as the edge receives it."""
+  """The `CloudError` of an error, for the edge."""
   if isinstance(error, CloudError):
     return error
   if isinstance(error, MessageError):

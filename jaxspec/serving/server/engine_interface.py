@@ -6,35 +6,36 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import jaxspec
-from jaxspec.serving.wire.cloud import PROTOCOL, Description, Opening, Profile, Resume
+from jaxspec.serving.wire.cloud import Description, Profile
 from jaxspec.serving.wire.framing import Frame
+from jaxspec.serving.wire.handshake import PROTOCOL, Handshake, Resume
 
 
 class StreamLost(Exception):
-  """The engine dropped the stream, or a judgement that the call needs: the edge must resume."""
+  """The engine has lost the stream, or the first part of a call: the edge must resume."""
 
 
 class NotFinite(Exception):
-  """The network's output of a row is not finite. Its stream is closed; others go on."""
+  """The network's output of a row is not finite. Its stream is closed; others continue."""
 
 
 class NoRoom(Exception):
-  """The engine has its most streams."""
+  """The engine has no room for another stream."""
 
 
 class StreamExists(NoRoom):
-  """The engine has a stream of this name, which its server does not know. The server closes it; the edge retries."""
+  """The engine has a stream of this name that its server does not know. The server closes it; the edge retries."""
 
 
 ROW_ERRORS = (StreamLost, NotFinite, NoRoom)
 
 
 class Engine(Protocol):
-  """Computes replies. It is called from one thread at a time.
+  """Computes replies. One thread at a time calls it.
 
-  `open` and `submit` may also raise the errors of a row: a `MessageError` or one of `ROW_ERRORS`. A queued call gives
-  exactly one result of a later `step`, unless its stream is closed before. A call is a function of the opening, the
-  committed tokens and its frame. A call that ends in an error has changed nothing.
+  `open` and `submit` may also raise the errors of a row: a `MessageError` or one of `ROW_ERRORS`. A queued call has exactly
+  one result in a later `step`, unless its stream is closed before. A reply is a function of the handshake, the committed
+  tokens and the frame. A call that ends in an error has changed nothing.
 
   Attributes:
     profiles: descriptions of the compiled profiles.
@@ -42,24 +43,43 @@ class Engine(Protocol):
     numerics: digest of the determinism check.
     max_len: most tokens of a row.
     max_condition: most ids of a prompt, or bytes of a text.
-    max_held: most streams.
+    max_known: most known streams.
     end_ids: default end tokens of a row.
     replay_in_chunks: whether tokens of a resumed stream are read in other passes than before.
-    rows_of_step: verified and forced rows of the newest `step`; 0 where no program of rows ran.
+    rows_of_step: verified and forced rows of the newest `step`; 0 if it ran no program of rows.
   """
 
-  profiles: Sequence[Profile]
-  model: bytes
-  numerics: bytes
-  vocab: int
-  max_len: int
-  max_condition: int
-  max_held: int
-  end_ids: Sequence[int]
-  replay_in_chunks: bool
-  rows_of_step: int
+  @property
+  def profiles(self) -> Sequence[Profile]: ...
 
-  def open(self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "") -> None:
+  @property
+  def model(self) -> bytes: ...
+
+  @property
+  def numerics(self) -> bytes: ...
+
+  @property
+  def vocab(self) -> int: ...
+
+  @property
+  def max_len(self) -> int: ...
+
+  @property
+  def max_condition(self) -> int: ...
+
+  @property
+  def max_known(self) -> int: ...
+
+  @property
+  def end_ids(self) -> Sequence[int]: ...
+
+  @property
+  def replay_in_chunks(self) -> bool: ...
+
+  @property
+  def rows_of_step(self) -> int: ...
+
+  def open(self, stream: bytes, handshake: Handshake, resume: Resume | None = None, *, tenant: str = "") -> None:
     """Queues a prefill; its result is the frame of token 0. With ``resume`` the tokens are replayed, not drawn."""
     ...
 
@@ -75,7 +95,7 @@ class Engine(Protocol):
     Returns:
       Streams with their reply frames or errors: a `MessageError` for an invalid frame, or one of `ROW_ERRORS`.
     Raises:
-      Exception: if the engine is over. The process ends then.
+      Exception: if the engine has failed. The process ends then.
     """
     ...
 

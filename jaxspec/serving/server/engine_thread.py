@@ -1,7 +1,7 @@
-"""Runs an engine in a thread of its own; coroutines await the replies of its calls.
+"""Runs an engine in its own thread; coroutines await the replies to its calls.
 
-The thread alone calls the engine. It shares the dispatcher with the coroutines under one lock, which is never held while
-the engine computes. When the engine fails, or a step hangs, all calls are refused: the process must end.
+Only this thread calls the engine. It shares the dispatcher with the coroutines under one lock, and releases it while the
+engine computes. When the engine fails, or a step hangs, all calls are refused, and the process must end.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def run_once(
   lock: contextlib.AbstractContextManager | None = None,
   metrics: MetricsHooks | None = None,
 ) -> int:
-  """Hands the queued calls to the engine, runs one step, and returns the results to the dispatcher.
+  """Gives the queued calls to the engine, runs one step, and returns the results to the dispatcher.
 
   Args:
-    lock: guards the dispatcher where several threads use it.
+    lock: of the dispatcher, if several threads use it.
   Returns:
     The number of results.
   Raises:
@@ -64,12 +64,12 @@ class EngineThread:
   """An engine with its dispatcher and its thread.
 
   Args:
-    engine: the thread alone calls it from now on.
-    clock: seconds; deadlines of calls are on it too.
+    engine: from now on only the thread calls it.
+    clock: seconds; deadlines of calls use it too.
     hang_s: a step that takes longer is a failure.
 
   Attributes:
-    failure: why the engine is over; None while it runs.
+    failure: the error that ended the engine; None while it runs.
   """
 
   def __init__(
@@ -93,7 +93,7 @@ class EngineThread:
     self._thread.start()
 
   def stop(self, timeout_s: float = 10.0) -> None:
-    """Ends the thread after its step; the remaining calls are refused."""
+    """Ends the thread after its step and refuses the remaining calls."""
     self._stopping = True
     self._wake.set()
     if self._thread.is_alive():
@@ -101,7 +101,7 @@ class EngineThread:
     self._give_up("the server is going down")
 
   def drain(self) -> None:
-    """Refuses new calls; those that wait are answered."""
+    """Refuses new calls; waiting ones get their replies."""
     with self._lock:
       self.dispatcher.draining = True
 
@@ -113,7 +113,7 @@ class EngineThread:
 
   @property
   def has_failed(self) -> bool:
-    """Whether the engine failed or hangs; the process must end then."""
+    """Whether the engine failed or hangs. Then the process must end."""
     began = self._step_began
     hangs = began is not None and self.clock() - began > self._hang_s
     if hangs and self.failure is None:
@@ -144,7 +144,7 @@ class EngineThread:
     with self._lock:
       reply = arrive(self.clock())
     self._wake.set()
-    # A caller that is cancelled leaves the future to others, and its retry finds the reply in the table.
+    # A cancelled caller must not cancel the future: others may wait for it, and a retry finds the reply in the table.
     return await asyncio.shield(asyncio.wrap_future(reply))
 
   def _run(self) -> None:
@@ -153,14 +153,14 @@ class EngineThread:
         with self._lock:
           idle = self.dispatcher.is_idle
         if idle:
-          self._wake.wait(1.0)  # then evict idle streams
+          self._wake.wait(1.0)  # then remove idle streams
           self._wake.clear()
         self._step_began = self.clock()
         results = run_once(self.dispatcher, self.engine, self.clock, self._lock, self._metrics)
         self._step_began = None
         if not results:
-          self._wake.wait(_PAUSE_S)  # the engine waits for more rows, or had nothing to do
-    except BaseException as error:  # whatever it is, the engine's state is unknown
+          self._wake.wait(_PAUSE_S)  # the engine waits for more rows, or had no work
+    except BaseException as error:  # after any error the engine's state is unknown
       _LOG.exception("The engine failed")
       self.failure = error
       self._give_up("the server's engine failed")

@@ -1,4 +1,4 @@
-"""A server of a bundle: from a folder of networks to an engine and a port.
+"""A server of a bundle of networks.
 
     with jaxspec.serve("wordnet", methods=["sqs"], max_streams=16, max_rows=8) as server:
       cloud = jaxspec.connect(server.address)
@@ -29,22 +29,22 @@ from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.sampling.logit_processing import ModelParams
-from jaxspec.serving.server.engine import Engine
+from jaxspec.serving.server.engine import Engine, EngineSettings
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
-from jaxspec.serving.server.step_arrays import Sizes
 from jaxspec.serving.server.stream_condition import ReadCondition
-from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.handshake import Condition
+from jaxspec.serving.wire.method_codecs import codec_of
 
 if TYPE_CHECKING:
   from jaxspec.serving.server.bearer_tokens import TokenFile
   from jaxspec.serving.server.prometheus import Metrics
   from jaxspec.serving.server.server import Listen, Server
 
-Served = Method | str | tuple[str, Mapping[str, Any]]  # a name has the bundle's options; a mapping overrides some
+Served = Method | str | tuple[str, Mapping[str, Any]]  # a name has the options of the bundle; a mapping overrides some
 METHODS = ("sqs", "ar")
-_LONGEST_TEXT, _LONGEST_PROMPT = 1024, 256  # tokens, where the network could read more
-_TEXT_BYTES, _TOKEN_BYTES = 1000, 8  # limit of a text: at least; for each token of the longest prompt
+_LONGEST_TEXT, _LONGEST_PROMPT = 1024, 256  # tokens, for networks that can read more
+_TEXT_BYTES, _TOKEN_BYTES = 1000, 8  # least limit of a text; bytes for each token of the longest prompt
 
 
 def serve(
@@ -66,19 +66,19 @@ def serve(
   """A server of a bundle's target, as a context that runs it in a thread.
 
   Args:
-    bundle: as in `jaxspec.load_pipeline`, or what that returned.
+    bundle: as in `jaxspec.load_pipeline`, or a pipeline.
     listen: ``HOST:PORT``, port 0 for a free one; or address and certificates.
     methods: methods of the edges, see `engine_of`.
     tokens: bearer tokens that may open streams, or their file; None disables authentication.
-    auth_every_call: require the token in every call, not only in openings.
-    max_decode_ms: a method whose longest frame takes longer to read on this machine is refused.
-    forget_s: seconds without a call after which a stream is evicted.
+    auth_every_call: require the token in every call, not only in handshakes.
+    max_decode_ms: most milliseconds to decode the longest frame of a method on this machine.
+    forget_s: seconds without a call after which a stream is removed.
     metrics: counters of the server; by default its own.
     dtype, matmul_precision, mesh: as in `jaxspec.load_pipeline`; a pipeline has its own. A mesh has devices of this process.
     parts: further arguments of `jaxspec.load_pipeline` for a converted network: ``tokenizer``, ``text``.
     options: of `engine_of`.
   Returns:
-    A `jaxspec.serving.server.server.Server`; ``address`` is valid inside of its ``with`` block.
+    A `jaxspec.serving.server.server.Server`; ``address`` is valid in its ``with`` block.
   Raises:
     ImportError: without the extra ``serve``.
     ValueError: in one line, for arguments that do not fit.
@@ -97,7 +97,7 @@ def serve(
     check_sizes(load(target_weights=False), methods, **options)
     bundle = load()
   engine = engine_of(bundle, methods, max_decode_ms=max_decode_ms, forget_s=forget_s, **options)
-  limits = Limits(engine.max_held, forget_s=forget_s)
+  limits = Limits(engine.max_known, forget_s=forget_s)
   return Server(engine, listen, tokens=tokens, auth_every_call=auth_every_call, limits=limits, metrics=metrics)
 
 
@@ -116,12 +116,12 @@ def engine_of(
   Args:
     methods: `Sqs`, `Ciar` or `Plain`; a name has the bundle's options, a name and options override some, as in
       `Pipeline.method`.
-    sampling: the compiled settings: guidance, top-k and whether there is a top-p; by default those of the bundle.
-      Temperature, scale and top-p are those of each stream.
+    sampling: the compiled settings: guidance, top-k and whether there is a top-p; by default those of the bundle. Each
+      stream has its own temperature, scale and top-p.
     max_len: most tokens of a row; by default a whole image, or what the network was trained on.
     max_prompt: most tokens of a prompt of text.
     max_decode_ms: see `serve`.
-    options: of `Engine`.
+    options: of `jaxspec.serving.server.engine.EngineSettings`.
   Raises:
     ValueError: in one line, for arguments that do not fit.
   """
@@ -130,11 +130,15 @@ def engine_of(
   for profile in parts.profiles:
     profile.check_decode_time(parts.max_len, max_decode_ms / 1000)
   params = parts.params if pipeline.mesh is None else _on_mesh(parts.params, pipeline.mesh)
-  settings = dict(digest=checkpoints.digest(family.target.folder), end_ids=family.end_token or (), max_len=parts.max_len)
-  settings |= dict(read_condition=parts.read, matmul_precision=pipeline.matmul_precision, mesh=pipeline.mesh)
-  if family.sends_text:
-    settings |= dict(max_condition=_text_bytes(parts.example))
-  return Engine(params, parts.model, parts.profiles, example=parts.example, **(settings | options))
+  defaults: dict[str, Any] = dict(
+    digest=checkpoints.digest(family.target.folder), end_ids=family.end_token or (), max_len=parts.max_len,
+    matmul_precision=pipeline.matmul_precision, max_condition=_text_bytes(parts.example) if family.sends_text else None,
+  )  # fmt: skip
+  settings = EngineSettings(**(defaults | options))
+  return Engine(
+    params, parts.model, parts.profiles, example=parts.example, settings=settings, read_condition=parts.read,
+    mesh=pipeline.mesh,
+  )  # fmt: skip
 
 
 def check_sizes(
@@ -144,10 +148,7 @@ def check_sizes(
   sampling: SamplingConfig | None = None,
   max_len: int | None = None,
   max_prompt: int | None = None,
-  max_streams: int = Sizes().max_streams,
-  max_rows: int = Sizes().max_rows,
-  widths: Sequence[int] = Sizes().widths,
-  **_: Any,
+  **options: Any,
 ) -> None:
   """Checks arguments of `engine_of` without the weights of the target.
 
@@ -155,7 +156,8 @@ def check_sizes(
     ValueError: in one line, for arguments that do not fit.
   """
   parts, mesh = _parts(pipeline, methods, sampling, max_len, max_prompt), pipeline.mesh
-  sizes = Sizes(max_streams, max_rows, parts.max_len, tuple(widths), 1 if mesh is None else mesh.shape[meshes.DATA])
+  settings: dict[str, Any] = options | dict(max_len=parts.max_len)
+  sizes = EngineSettings(**settings).sizes(mesh)
   Programs(parts.params, parts.model, tuple(parts.profiles), sizes, parts.example, mesh).check_memory()
 
 
@@ -178,21 +180,22 @@ def _parts(
   max_prompt: int | None,
 ) -> _Parts:
   family, target = pipeline.family, pipeline.target
-  if family.space.kind != DISCRETE:
+  if family.space.kind != DISCRETE or family.space.vocab_size is None:
     raise ValueError(f"Must have a network of discrete tokens to serve it, {pipeline.name} draws {family.space.noun}")
-  sampling = pipeline.sampling() if sampling is None else sampling
-  warp = dataclasses.replace(sampling.warp(), legal=family.space.legal)
-  profiles = [ServedProfile(wire_of(_method(pipeline, each), family.space.vocab_size), warp) for each in methods]
+  settings, vocab = pipeline.sampling() if sampling is None else sampling, family.space.vocab_size
+  assert isinstance(settings, SamplingConfig), "networks of discrete tokens have these settings"
+  warp = dataclasses.replace(settings.warp(), legal=family.space.legal)
+  profiles = [ServedProfile(codec_of(_method(pipeline, each), vocab), warp) for each in methods]
   example, read = _conditions(family, max_prompt)
   max_len = _length(family, max_len, example)
   family.check_length(target, example, max_len)
-  model, params = sampling.side(target)
+  model, params = settings.side(target)
   return _Parts(params, model, profiles, example, read, max_len)
 
 
 def _on_mesh(params: ModelParams, mesh: Mesh) -> ModelParams:
-  """Parameters on the devices of a mesh. Token table and output head are whole on every device, so a step exchanges two
-  sums a block and nothing else."""
+  """Parameters on the devices of a mesh. Every device has the whole token table and output head, so a step exchanges only
+  two sums a block."""
   specs = meshes.param_specs(params, mesh.shape[meshes.MODEL], vocab=False)
   return meshes.place(params, mesh, specs if mesh.shape[meshes.MODEL] > 1 else PartitionSpec())
 
@@ -207,13 +210,13 @@ def _method(pipeline: Pipeline, served: Served) -> Method:
   name, options = served if isinstance(served, tuple) else (served, {})
   method = pipeline.without_draft(name, **options)
   if getattr(method, "inject", "none") != "none":
-    raise ValueError("Must have a method without interval features to serve it: streams that send some are not resumed")
+    raise ValueError("Must have a method without interval features to serve it: streams that send them cannot be resumed")
   return method
 
 
 def _length(family: Family, max_len: int | None, example: PyTree) -> int:
-  if max_len is not None or family.space.num_tokens is not None:
-    return max_len or family.space.num_tokens
+  if (fixed := max_len or family.space.num_tokens) is not None:
+    return fixed
   longest, prompt = family.target.config.max_positions, example.tokens.shape[1]
   if prompt >= longest:
     raise ValueError(f"Must have max_len with a max_prompt of {prompt}, the network is made for {longest} tokens in all")
@@ -221,12 +224,12 @@ def _length(family: Family, max_len: int | None, example: PyTree) -> int:
 
 
 def _conditions(family: Family, max_prompt: int | None) -> tuple[PyTree, ReadCondition | None]:
-  """The largest condition, and a reader of conditions where the default does not do."""
+  """The largest condition, and a reader of conditions for families without a default one."""
   config = family.target.config
   read = (lambda sent: _encoded(family, sent)) if family.sends_text else None
   if family.condition_type is Prompt:
     size = min(_LONGEST_PROMPT, config.max_positions // 2) if max_prompt is None else max_prompt
-    return Prompt(*(np.broadcast_to(np.ones((), dtype), (1, size)) for dtype in (np.int32, bool))), read  # of any size
+    return Prompt(*(np.broadcast_to(np.ones((), dtype), (1, size)) for dtype in (np.int32, bool))), read
   if max_prompt is not None:
     raise ValueError(f"Must have max_prompt with networks that read prompts as text, we instead got {family.target.path}")
   if isinstance(family, LabelFamily):
@@ -238,7 +241,7 @@ def _conditions(family: Family, max_prompt: int | None) -> tuple[PyTree, ReadCon
   raise ValueError(f"Must have a network of texts, classes or captions to serve it, we instead got {family.target.path}")
 
 
-def _encoded(family: Family, sent: tuple[int, ...] | int | str) -> PyTree:
+def _encoded(family: Family, sent: Condition) -> PyTree:
   if not isinstance(sent, str):
     found = "a class label" if isinstance(sent, int) else "its ids"
     raise ValueError(f"Must have the text of a prompt, we instead got {found}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import grpc
+import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from jaxspec.serving.server import requests
@@ -27,6 +30,34 @@ _OPTIONS = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class OpenPort:
+  """An open port.
+
+  Attributes:
+    address: URL for clients.
+  """
+
+  address: str
+  _server: grpc.aio.Server
+  _servicer: Servicer
+  _health: health.aio.HealthServicer  # pyright: ignore[reportAttributeAccessIssue]
+
+  async def refuse(self) -> None:
+    """Sets the health to ``NOT_SERVING``."""
+    await self.set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+
+  async def close(self, grace_s: float) -> None:
+    """Closes the port; running calls may take ``grace_s`` seconds."""
+    self._servicer.is_ending = True
+    await self._server.stop(grace_s)
+
+  async def set_health(self, value: int) -> None:
+    """Sets the health of the server and of its service."""
+    for name in ("", SERVICE):
+      await self._health.set(name, value)
+
+
 class GrpcServer:
   """Serves a `Servicer` at a port.
 
@@ -37,46 +68,35 @@ class GrpcServer:
   def __init__(self, servicer: Servicer, listen: Listen, served: Description):
     self._servicer, self._listen = servicer, listen
     self._options = _OPTIONS | {"grpc.max_receive_message_length": requests.max_request_bytes(served)} | listen.options
-    self._server: grpc.aio.Server | None = None
-    self._status = health.aio.HealthServicer()
+    self._health = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
 
-  async def open(self) -> str:
-    """Opens the port; returns the URL for clients.
+  async def open(self) -> OpenPort:
+    """Opens the port.
 
     Raises:
       OSError: in one line, if the port cannot be opened.
     """
-    self._server = server = grpc.aio.server(options=list(self._options.items()))
+    server = grpc.aio.server(options=list(self._options.items()))
     server.add_generic_rpc_handlers((self._servicer.handlers,))
-    health_pb2_grpc.add_HealthServicer_to_server(self._status, server)
+    health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
     if self._listen.reflection:
       from grpc_reflection.v1alpha import reflection
 
       reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     address = self._listen.url(self._bind(server))
     await server.start()
-    await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-    return address
-
-  async def refuse(self) -> None:
-    """Sets the health to ``NOT_SERVING``."""
-    await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-
-  async def close(self, grace_s: float) -> None:
-    """Closes the port; running calls may take ``grace_s`` seconds."""
-    self._servicer.is_ending = True
-    await self._server.stop(grace_s)
-
-  async def _set_health(self, value: int) -> None:
-    for name in ("", SERVICE):
-      await self._status.set(name, value)
+    port = OpenPort(address, server, self._servicer, self._health)
+    await port.set_health(health_pb2.HealthCheckResponse.SERVING)
+    return port
 
   def _bind(self, server: grpc.aio.Server) -> int:
     listen = self._listen
     try:
-      if listen.certificate is None:
+      if listen.certificate is None or listen.key is None:
         return server.add_insecure_port(listen.address)
-      pair, asks = ((listen.key, listen.certificate),), listen.client_ca is not None
-      return server.add_secure_port(listen.address, grpc.ssl_server_credentials(pair, listen.client_ca, asks))
+      pairs, requires_certificate = [(listen.key, listen.certificate)], listen.client_ca is not None
+      return server.add_secure_port(
+        listen.address, grpc.ssl_server_credentials(pairs, listen.client_ca, requires_certificate)
+      )
     except RuntimeError as error:
-      raise OSError(listen.why_not()) from error
+      raise OSError(listen.reason()) from error

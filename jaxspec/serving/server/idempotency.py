@@ -1,7 +1,7 @@
-"""The call table: calls are idempotent. It caches the last reply of a stream and returns it on a retry.
+"""The call table makes calls idempotent: it caches the last reply of a stream and returns it on a retry.
 
-A call is a function of (stream, seq, part). `Open` is call 0. An edge has one call in flight and retries it until there is a
-reply. So the table keeps the digest of the newest request, and the newest reply.
+A reply is a function of (stream, seq, part). `Open` is call 0. An edge has one call in flight and retries it until there is
+a reply. So the table keeps the digest of the newest request, and the newest reply.
 
 ==========================================  ==========================================================================
 request                                     result
@@ -14,7 +14,7 @@ an older call                               ``OUT_OF_RANGE``: a late duplicate
 a later call, an unknown stream, a stream   ``NOT_FOUND`` for all of them: the edge resumes
 of another tenant
 `Open` of a known stream, same bytes        `Decision.JOIN`, or the first reply
-`Open` that resumes a known stream at or    `Decision.RUN`: the stream restarts from there. The state of the edge wins: it
+`Open` that resumes a known stream at or    `Decision.RUN`: the stream restarts from there. The edge has the newer state: it
 after its next call                         used another server, and this one has an old copy
 `Open` of a known stream, other bytes       ``ALREADY_EXISTS``
 `Close`, also of an unknown stream          an empty reply
@@ -67,7 +67,7 @@ class _Stream:
   """The calls of a stream.
 
   Attributes:
-    opening: digest of its opening, without the resume part.
+    handshake: digest of its handshake, without the resume part.
     first: the newest `Open`.
     newest: the newest answered call.
     next: the call that runs next.
@@ -76,7 +76,7 @@ class _Stream:
   """
 
   tenant: str
-  opening: bytes
+  handshake: bytes
   first: _Call
   newest: _Call
   next: Position
@@ -114,7 +114,7 @@ class CallTable:
     self,
     stream: bytes,
     tenant: str,
-    opening: bytes,
+    handshake: bytes,
     request: bytes,
     next_seq: int | None,
     now: float,
@@ -122,13 +122,13 @@ class CallTable:
     """Handles an `Open`.
 
     Args:
-      opening: the request without its prefix, the same bytes for every attempt to open or to resume the stream.
+      handshake: the request without its prefix, the same bytes for every attempt to open or to resume the stream.
       request: the whole request.
       next_seq: the next call of a resumed stream; None for a new stream.
     Raises:
       CloudError: see the table above; ``RESOURCE_EXHAUSTED`` where the table is full.
     """
-    digest, opening = _digest(request), _digest(opening)
+    digest, handshake = _digest(request), _digest(handshake)
     known = self._streams.get(stream)
     if known is None:
       if len(self._streams) >= self._max_streams:
@@ -137,9 +137,9 @@ class CallTable:
       if known.tenant == tenant and known.first.digest == digest:
         known.last_used = now
         return Decision.JOIN if known.first.reply is None else known.first.reply
-      self._check_resume(known, tenant, opening, next_seq)
+      self._check_resume(known, tenant, handshake, next_seq)
     call = _Call(OPEN, digest)
-    self._streams[stream] = _Stream(tenant, opening, call, call, Position(next_seq or 1, 0), call, now)
+    self._streams[stream] = _Stream(tenant, handshake, call, call, Position(next_seq or 1, 0), call, now)
     return Decision.RUN
 
   def verify(self, stream: bytes, tenant: str | None, position: Position, frame: bytes, now: float) -> Decision | bytes:
@@ -161,7 +161,7 @@ class CallTable:
       return self._again(known, known.newest, digest, now)
     if position < known.next:
       if position.seq == known.newest.position.seq and position > known.newest.position:
-        raise CloudError(Status.FAILED_PRECONDITION, f"the reply to call {position.seq} requested nothing")
+        raise CloudError(Status.FAILED_PRECONDITION, f"the reply to call {position.seq} has no request")
       raise CloudError(Status.OUT_OF_RANGE, f"call {position.seq} is older than call {known.next.seq}, which comes next")
     if position > known.next or running is not None:
       raise _not_found()
@@ -172,6 +172,7 @@ class CallTable:
     """Ends the call in flight: moves the state and caches the reply."""
     known = self._streams[stream]
     call, known.running, known.last_used = known.running, None, now
+    assert call is not None, "the stream has a call in flight"
     call.reply = reply
     known.newest = call
     if call.position != OPEN:
@@ -180,9 +181,9 @@ class CallTable:
       known.next = Position(seq, 1) if requests else Position(seq + 1, 0)
 
   def drop(self, stream: bytes) -> None:
-    """Drops the call in flight, which was not computed: it consumed nothing and may be retried."""
+    """Drops the call in flight, which was not computed: it changed nothing and may be retried."""
     known = self._streams[stream]
-    if known.running.position == OPEN:
+    if known.running is not None and known.running.position == OPEN:
       del self._streams[stream]
     else:
       known.running = None
@@ -205,8 +206,8 @@ class CallTable:
     """Streams without a call in flight whose last use was before a time."""
     return [stream for stream, known in self._streams.items() if known.running is None and known.last_used < before]
 
-  def _check_resume(self, known: _Stream, tenant: str, opening: bytes, next_seq: int | None) -> None:
-    same = known.tenant == tenant and known.opening == opening
+  def _check_resume(self, known: _Stream, tenant: str, handshake: bytes, next_seq: int | None) -> None:
+    same = known.tenant == tenant and known.handshake == handshake
     if not same or next_seq is None or Position(next_seq, 0) < known.next:
       raise CloudError(Status.ALREADY_EXISTS, "a stream of this id was opened with other bytes")
     if known.running is not None:

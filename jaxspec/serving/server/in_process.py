@@ -1,7 +1,7 @@
-"""A cloud in this process: dispatcher and engine, without a thread of their own and without sockets.
+"""A cloud in this process: dispatcher and engine, without their own thread and without sockets.
 
-A thread that waits for a reply runs the steps. Calls that arrive during a step are taken together by the next one. Neither
-gRPC nor protobuf is needed.
+A thread that waits for a reply runs the steps. Calls that arrive during a step share the next one. Neither gRPC nor protobuf
+is needed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from jaxspec.serving.server.idempotency import Position
 from jaxspec.serving.server.quotas import Tenant
 from jaxspec.serving.server.versions import check_versions
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.cloud import Opened, Opening, Resume
 from jaxspec.serving.wire.framing import unframe
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 _TENANT = Tenant("")
 _PAUSE_S = 1e-3
@@ -33,27 +33,27 @@ class LocalCloud:
   Calls have no deadline, because their caller computes them: ``timeout_s`` is not read.
 
   Args:
-    engine: computes replies; this cloud alone may call it.
-    limits: by default as many streams as the engine holds.
+    engine: computes replies; only this cloud may call it.
+    limits: by default as many streams as the engine knows.
     clock: seconds.
 
   Attributes:
-    description: of the engine.
+    description: of the server.
   """
 
   def __init__(self, engine: Engine, *, limits: Limits | None = None, clock: Callable[[], float] = time.monotonic):
     self.description = description_of(engine)
     self._engine, self._clock = engine, clock
-    self._dispatcher = Dispatcher(Limits(engine.max_held) if limits is None else limits, jitter=random.random)
+    self._dispatcher = Dispatcher(Limits(engine.max_known) if limits is None else limits, jitter=random.random)
     self._dispatcher_lock, self._engine_lock = threading.Lock(), threading.Lock()
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float = math.inf) -> Opened:
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float = math.inf) -> HandshakeReply:
     """See `Cloud.open`."""
-    check_versions(opening, self.description)
-    plain, request = repr(opening).encode(), repr((opening, resume)).encode()
+    check_versions(handshake, self.description)
+    plain, request = repr(handshake).encode(), repr((handshake, resume)).encode()
     with self._dispatcher_lock:
-      reply = self._dispatcher.open(OpenCall(_TENANT, opening, resume, plain, request), now=self._clock())
-    return Opened(self._wait(reply), 1 if resume is None else resume.next_seq, self.description.numerics)
+      reply = self._dispatcher.open(OpenCall(_TENANT, handshake, resume, plain, request), now=self._clock())
+    return HandshakeReply(self._wait(reply), 1 if resume is None else resume.next_seq, self.description.numerics)
 
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float = math.inf) -> bytes:
     """See `Cloud.verify`."""
@@ -83,7 +83,7 @@ class LocalCloud:
       with self._engine_lock:
         if not reply.done():
           has_results = self._step() > 0
-      # Lets a waiting thread take the lock; calls that wait for others must not keep a core busy.
+      # A waiting thread can take the lock now. A pause without results leaves the core to other work.
       time.sleep(0 if has_results else _PAUSE_S)
     return reply.result()
 

@@ -11,8 +11,8 @@ from jaxspec.serving.wire.address import Address, parse_address
 _WORDS = {
   errno.EADDRINUSE: "the port is taken",
   errno.EADDRNOTAVAIL: "this machine does not have the address",
-  errno.EACCES: "this user may not take the port",
-  socket.EAI_NONAME: "there is no host of the name",
+  errno.EACCES: "this user may not open the port",
+  socket.EAI_NONAME: "there is no host of this name",
 }
 
 
@@ -21,10 +21,10 @@ class Listen:
   """Address and TLS settings of a server.
 
   Attributes:
-    address: ``HOST:PORT``; port 0 takes a free one.
+    address: ``HOST:PORT``; port 0 is a free one.
     certificate: PEM, with ``key``; without them there is no TLS.
     client_ca: PEM; clients must have a certificate of this authority.
-    insecure: allow other addresses than those of this machine without TLS.
+    insecure: allow addresses of other machines without TLS.
     reflection: whether the reflection service of gRPC is on.
     options: of gRPC, over those of `jaxspec.serving.server.grpc_server`.
   """
@@ -63,9 +63,9 @@ class Listen:
     """The URL for clients."""
     return f"{'grpc' if self.certificate is None else 'grpcs'}://{self.host}:{port}"
 
-  def cannot(self, error: OSError) -> str:
+  def message(self, error: OSError) -> str:
     """The message for a port that cannot be opened."""
-    return f"Cannot listen on {self.address}: {reason(error)}; --listen HOST:PORT takes another"
+    return f"Cannot listen on {self.address}: {reason_of(error)}; --listen HOST:PORT sets another"
 
   def bind(self) -> socket.socket:
     """A socket that is bound to the address.
@@ -76,7 +76,7 @@ class Listen:
     try:
       return bound(self.where)
     except OSError as error:
-      raise OSError(self.cannot(error)) from error
+      raise OSError(self.message(error)) from error
 
   def check(self) -> None:
     """Checks certificates and port before anything is loaded.
@@ -88,13 +88,14 @@ class Listen:
     if self.certificate is not None:
       from jaxspec.serving.wire import pem
 
+      assert self.key is not None, "a certificate has its key"
       pem.check_pair(self.certificate, self.key, "--tls-cert", "--tls-key")
       if self.client_ca is not None:
         pem.check_authorities(self.client_ca, "--tls-client-ca")
     self.bind().close()
 
-  def why_not(self) -> str:
-    """The message when gRPC did not open the port. gRPC gives no reason, so the port is tried without it."""
+  def reason(self) -> str:
+    """The message for a port that gRPC did not open. gRPC gives no reason, so the port is opened without it."""
     try:
       self.check()
     except (OSError, ValueError) as error:
@@ -102,13 +103,14 @@ class Listen:
     return f"Cannot listen on {self.address}: gRPC does not open the port"
 
 
-def reason(error: OSError) -> str:
-  """Why a port cannot be opened."""
-  return _WORDS.get(error.errno) or error.strerror or str(error)
+def reason_of(error: OSError) -> str:
+  """Why a port cannot be opened, in plain words."""
+  known = None if error.errno is None else _WORDS.get(error.errno)
+  return known or error.strerror or str(error)
 
 
 def bound(address: Address) -> socket.socket:
-  """A socket that is bound to an address and does not listen."""
+  """A socket that is bound to an address, without listening."""
   family, kind, _, _, where = address.resolve()[0]
   found = socket.socket(family, kind)
   try:

@@ -1,4 +1,4 @@
-"""What a server reports to its metrics. Every hook here does nothing."""
+"""The hooks of a server for its metrics, which do nothing here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of a server, in the text format of Prometheus. Prompts and tokens are never in it."""
+"""Metrics of a server, in the text format of Prometheus, without prompts and tokens."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Metrics(MetricsHooks):
     )
     self._calls = add(Counter, "calls", "Calls by method and status.", ("method", "status"))
     self._call_seconds = add(
-      Histogram, "call_seconds", "From the arrival of a call to its answer.", ("method",), buckets=_SECONDS
+      Histogram, "call_seconds", "From the arrival of a call to its reply.", ("method",), buckets=_SECONDS
     )
     self._queue_seconds = add(Histogram, "queue_seconds", "From the arrival of a call to the engine.", buckets=_SECONDS)
     self._step_seconds = add(Histogram, "step_seconds", "One step of the engine that computed rows.", buckets=_SECONDS)
     self._rows = add(Histogram, "rows_per_step", "Rows that the program of one step computed.", buckets=_ROWS)
     self._streams = add(Gauge, "streams", "Streams that the server knows.")
-    self._waiting = add(Gauge, "waiting_calls", "Calls without an answer.")
+    self._waiting = add(Gauge, "waiting_calls", "Calls without a reply.")
     self._resumes = add(Counter, "resumes", "Streams that were opened with a prefix.")
-    self._refused = add(Counter, "refused", "Calls that were refused, by reason; none that were cancelled.", ("reason",))
+    self._refused = add(Counter, "refused", "Refused calls by reason, without cancelled ones.", ("reason",))
     self._frame_bytes = add(Counter, "frame_bytes", "Bytes of frames.", ("direction",))
 
   def called(self, method: str, status: str, seconds: float) -> None:
@@ -53,13 +53,13 @@ class Metrics(MetricsHooks):
     self._frame_bytes.labels("up").inc(up)
     self._frame_bytes.labels("down").inc(down)
 
-  def watch(self, streams: Callable[[], int], waiting: Callable[[], int]) -> None:
-    """Functions that give the number of streams and of waiting calls when the metrics are read."""
+  def set_gauges(self, streams: Callable[[], int], waiting: Callable[[], int]) -> None:
+    """Sets the functions that return the number of streams and of waiting calls when the metrics are read."""
     self._streams.set_function(streams)
     self._waiting.set_function(waiting)
 
   def listen(self, host: str, port: int) -> Callable[[], None]:
-    """Answers HTTP requests for the metrics; returns a function that ends that."""
+    """Serves the metrics over HTTP; returns a function that stops it."""
     server, thread = start_http_server(port, host, registry=self.registry)
 
     def stop() -> None:

@@ -1,49 +1,41 @@
-"""Reads requests, which are not trusted: every field is checked before it is used.
+"""Reads requests. They are not trusted: every field is checked before it is used.
 
-An invalid request raises a `CloudError` that names the field and its limit.
+An invalid request raises a `CloudError` with the field and its limit.
 """
 
 from __future__ import annotations
 
 import functools
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from jaxspec.serving.server.dispatcher import VerifyCall, refusal_of
 from jaxspec.serving.server.idempotency import Position
-from jaxspec.serving.server.sampling_limits import sampling_conditions
+from jaxspec.serving.server.sampling_limits import sampling_requirements
 from jaxspec.serving.server.versions import check_protocol, check_same
-from jaxspec.serving.wire.ciar_message import GATED
-from jaxspec.serving.wire.cloud import (
-  DIGEST_BYTES,
-  KEY_BYTES,
-  MAX_END_TOKENS,
-  STREAM_BYTES,
-  CloudError,
-  Description,
-  Opening,
-  Profile,
-  Resume,
-  Status,
-)
+from jaxspec.serving.wire.ciar_message import CIAR
+from jaxspec.serving.wire.cloud import CloudError, Description, Profile, Status
 from jaxspec.serving.wire.framing import MessageError, max_distribution_bytes, unframe
+from jaxspec.serving.wire.handshake import DIGEST_BYTES, KEY_BYTES, MAX_END_TOKENS, STREAM_BYTES, Handshake, Resume
 from jaxspec.serving.wire.records import Limits as RecordLimits
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
+Request = TypeVar("Request", bound=Message)
 MAX_SEQ = 1 << 31
 _CLIENT_BYTES = 200
-_GATED_COUNT = slice(2, 4)  # of a payload: the number of pending tokens
+_PENDING_COUNT = slice(2, 4)  # of a payload: the number of pending tokens
 
 
 def max_request_bytes(served: Description) -> int:
-  """No valid request is longer."""
+  """Length of the longest valid request."""
   return max(max_frame_bytes(served) + 40, 300 + 5 * served.max_condition + 9 * served.max_len)
 
 
 @functools.cache
 def max_frame_bytes(served: Description) -> int:
-  """No valid frame of any profile is longer; the distribution that coding ``lazy`` sends on request counts too."""
+  """Length of the longest valid frame of any profile, with the requested distribution of coding ``lazy``."""
   return max(max(each.max_frame, _distribution_bytes(each, served.vocab)) for each in served.profiles)
 
 
@@ -55,12 +47,11 @@ def read_describe(data: bytes) -> int:
   return message.protocol
 
 
-def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]:
-  """An opening within the limits of the server.
+def read_open(data: bytes, served: Description) -> tuple[Handshake, Resume | None]:
+  """A handshake within the limits of the server.
 
   Raises:
-    CloudError: ``INVALID_ARGUMENT`` with field and limit; ``FAILED_PRECONDITION`` where both sides differ in protocol, model
-      or numerics.
+    CloudError: ``INVALID_ARGUMENT`` with field and limit; ``FAILED_PRECONDITION`` for another protocol, model or numerics.
   """
   message = _parse(pb.OpenRequest, data)
   check_protocol(message.protocol)
@@ -71,25 +62,26 @@ def read_open(data: bytes, served: Description) -> tuple[Opening, Resume | None]
     _check(len(message.need_numerics) == DIGEST_BYTES, "need_numerics", f"{DIGEST_BYTES} bytes")
     check_same("numerics", message.need_numerics, served.numerics)
   profile = next((profile for profile in served.profiles if profile.id == message.profile), None)
-  _check(profile is not None, "profile", f"one of {', '.join(str(each.id) for each in served.profiles)}")
+  if profile is None:
+    raise _invalid("profile", f"one of {', '.join(str(each.id) for each in served.profiles)}")
   _check(1 <= message.max_len <= served.max_len, "max_len", f"1 to {served.max_len}")
-  for condition in sampling_conditions(message, guided=profile.guided, nucleus=profile.nucleus):
-    _check(*condition)
+  for requirement in sampling_requirements(message, guided=profile.guided, nucleus=profile.nucleus):
+    _check(*requirement)
   _check(len(message.end_ids) <= MAX_END_TOKENS, "end_ids", f"at most {MAX_END_TOKENS}")
   _check(all(token < served.vocab for token in message.end_ids), "end_ids", f"below {served.vocab}")
   _check_condition(message, served)
   if message.HasField("resume"):
     _check_resume(message.resume, message.max_len, served)
-  return encoding.opening_of(message)
+  return encoding.handshake_of(message)
 
 
 def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> VerifyCall:
   """One call, without its tenant; length, header and checksum of its frame are checked.
 
   Args:
-    stream: stands for an empty stream_id.
+    stream: replaces an empty stream_id.
   Raises:
-    CloudError: ``INVALID_ARGUMENT`` with field and limit; ``DATA_LOSS`` where the frame is damaged.
+    CloudError: ``INVALID_ARGUMENT`` with field and limit; ``DATA_LOSS`` for a damaged frame.
   """
   message = _parse(pb.VerifyRequest, data)
   message.stream_id = message.stream_id or stream
@@ -100,8 +92,8 @@ def read_verify(data: bytes, served: Description, *, stream: bytes = b"") -> Ver
     frame = unframe(message.frame, max_frame_bytes(served))
   except MessageError as error:
     raise refusal_of(error) from error
-  if frame.kind == GATED:
-    fed = frame.number + int.from_bytes(frame.payload[_GATED_COUNT])
+  if frame.kind == CIAR:
+    fed = frame.number + int.from_bytes(frame.payload[_PENDING_COUNT])
   else:
     fed = 0 if message.part else frame.number + 1
   return VerifyCall(message.stream_id, Position(message.seq, message.part), frame, fed)
@@ -114,16 +106,20 @@ def read_close(data: bytes) -> bytes:
   return message.stream_id
 
 
-def _parse(kind: type[Message], data: bytes) -> Message:
+def _parse(kind: type[Request], data: bytes) -> Request:
   try:
     return kind.FromString(data)
   except DecodeError as error:
-    raise CloudError(Status.INVALID_ARGUMENT, f"these bytes are no {kind.DESCRIPTOR.name}") from error
+    raise CloudError(Status.INVALID_ARGUMENT, f"these bytes are not a {kind.DESCRIPTOR.name}") from error
 
 
 def _check(holds: bool, field: str, limit: str) -> None:
   if not holds:
-    raise CloudError(Status.INVALID_ARGUMENT, f"{field} must be {limit}")
+    raise _invalid(field, limit)
+
+
+def _invalid(field: str, limit: str) -> CloudError:
+  return CloudError(Status.INVALID_ARGUMENT, f"{field} must be {limit}")
 
 
 def _check_condition(message: pb.OpenRequest, served: Description) -> None:
@@ -151,7 +147,7 @@ def _check_resume(resume: pb.Resume, max_len: int, served: Description) -> None:
 
 
 def _distribution_bytes(profile: Profile, vocab: int) -> int:
-  """Longest frame of part 1; 0 in a profile whose replies request nothing."""
+  """Length of the longest frame of part 1; 0 for a profile without requests."""
   if profile.coding != "lazy":
     return 0
   return max_distribution_bytes(

@@ -1,13 +1,13 @@
 """The scheduler: the next step as a pure function of the waiting streams.
 
 1. The program of the oldest call runs next.
-2. Its rows go to tenants in turn, the least recently served first; within a tenant first come, first served.
-3. Remaining rows are forced rows of the same program: they read committed tokens. A forced row that was skipped
+2. Its rows go to tenants in turn, the least recently served first. The calls of a tenant are first come, first served.
+3. The remaining rows are forced rows of the same program, which read committed tokens. A forced row that was skipped
    `Policy.patience` times counts as a call.
 4. Verification has priority over prefill. At most one condition is read between two steps: when nothing else waits, or when
-   a stream has waited for `Policy.patience` steps and as many have run since the last prefill.
+   a stream was skipped by `Policy.patience` steps and as many have run since the last prefill.
 
-A call hence waits for at most as many steps as there are programs, and ``ceil(ready / M)`` more.
+So a call waits for at most as many steps as there are programs, and ``ceil(ready / M)`` more.
 
 On a mesh the rows of a step are divided over ``G`` groups of devices, and a stream waits for a row of the group that has
 its cache. All groups run one program at once: rule 1 holds for all of them together, rules 2 and 3 in each, for ``M / G``
@@ -16,18 +16,25 @@ rows. A call then waits for at most as many steps as the fullest group needs for
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+
+class Program(NamedTuple):
+  """A compiled program of steps."""
+
+  profile: int
+  width: int  # inputs of a pass
 
 
 class Waiting(NamedTuple):
   """A stream that waits."""
 
   stream: bytes
-  program: Hashable  # the program that serves it; not read for a prefill
-  since: float  # seconds
+  program: Program  # not read for a prefill
+  since: float  # start of its waiting time, seconds
   tenant: str = ""
-  passed: int = 0  # steps since then
+  skipped: int = 0  # steps of other streams since then
   group: int = 0  # group of devices of its cache; not read for a prefill
 
 
@@ -54,7 +61,7 @@ class Plan(NamedTuple):
   """The next step: read the condition of ``prefill``, then run ``program`` for the other streams."""
 
   prefill: bytes | None = None
-  program: Hashable | None = None
+  program: Program | None = None
   verified: tuple[bytes, ...] = ()
   forced: tuple[bytes, ...] = ()
 
@@ -67,8 +74,8 @@ def plan(now: float, queues: Queues, policy: Policy) -> Plan | float | None:
   Returns:
     A `Plan`; or the time of the next plan if calls wait for others; or None if nothing waits.
   """
-  pressing = [row for row in queues.forced if row.passed >= policy.patience]
-  rows = _rows([*queues.calls, *pressing], queues.served, policy) or _rows(queues.forced, queues.served, policy)
+  overdue = [row for row in queues.forced if row.skipped >= policy.patience]
+  rows = _rows([*queues.calls, *overdue], queues.served, policy) or _rows(queues.forced, queues.served, policy)
   prefill = _prefill(queues, policy, is_quiet=not rows)
   if not rows:
     return None if prefill is None else Plan(prefill)
@@ -119,7 +126,7 @@ def _prefill(queues: Queues, policy: Policy, *, is_quiet: bool) -> bytes | None:
   if not queues.opens:
     return None
   oldest = _oldest_first(queues.opens)[0]
-  is_due = oldest.passed >= policy.patience and queues.since_prefill >= policy.patience
+  is_due = oldest.skipped >= policy.patience and queues.since_prefill >= policy.patience
   return oldest.stream if is_quiet or is_due else None
 
 

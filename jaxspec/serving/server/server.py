@@ -1,7 +1,7 @@
-"""A whole server in one process: engine thread, gRPC, health, metrics, start and end.
+"""A server in one process: engine thread, gRPC, health, metrics, start and end.
 
 1. The health service replies ``SERVING`` once the port is open and the engine runs.
-2. On SIGTERM (or `Server.drain`) it replies ``NOT_SERVING``. New calls are refused, waiting calls are answered, and the
+2. On SIGTERM (or `Server.drain`) it replies ``NOT_SERVING``. New calls are refused, waiting calls get their replies, and the
    server ends.
 3. When the engine fails or hangs, waiting calls are refused and the process ends.
 """
@@ -9,14 +9,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import signal
 import threading
 from collections.abc import Callable
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC writes received bytes to the terminal
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # or gRPC logs received bytes
 try:
   from jaxspec.serving.server.grpc_server import GrpcServer
   from jaxspec.serving.server.prometheus import Metrics
@@ -30,7 +29,7 @@ from jaxspec.serving.server.engine_interface import Engine, description_of
 from jaxspec.serving.server.engine_thread import EngineThread
 from jaxspec.serving.server.listen import Listen
 
-_WATCH_S = 0.05
+_POLL_S = 0.05
 GRACE_S = 10.0
 
 
@@ -40,13 +39,13 @@ class Server:
   Args:
     engine: compiled and ready.
     tokens: bearer tokens that may open streams; None disables authentication.
-    auth_every_call: require the token in every call, not only in openings.
-    limits: by default as many streams as the engine takes.
-    grace_s: most seconds of the waiting calls after SIGTERM.
+    auth_every_call: require the token in every call, not only in handshakes.
+    limits: by default as many streams as the engine knows.
+    grace_s: most seconds for the waiting calls after SIGTERM.
 
   Attributes:
     address: URL for clients, valid while the server runs.
-    token: a secret without a quota for the owner of this object; None without authentication.
+    token: a secret without a quota, for the owner of this object; None without authentication.
   """
 
   def __init__(
@@ -62,34 +61,23 @@ class Server:
   ):
     self._tokens, self._grace_s = tokens, grace_s
     self.metrics = Metrics() if metrics is None else metrics
-    self.dispatcher = Dispatcher(Limits(engine.max_held) if limits is None else limits, jitter=random.random)
+    self.dispatcher = Dispatcher(Limits(engine.max_known) if limits is None else limits, jitter=random.random)
     self.engine_thread = EngineThread(engine, self.dispatcher, metrics=self.metrics)
-    self.metrics.watch(lambda: len(self.dispatcher.table), lambda: self.dispatcher.waiting)
+    self.metrics.set_gauges(lambda: len(self.dispatcher.table), lambda: self.dispatcher.waiting)
     served = description_of(engine)
     servicer = Servicer(self.engine_thread, served, tokens=tokens, auth_every_call=auth_every_call, metrics=self.metrics)
     self.grpc_server = GrpcServer(servicer, listen, served)
-    self._thread: threading.Thread | None = None
-    self._loop: asyncio.AbstractEventLoop | None = None
-    self._end: asyncio.Event | None = None
+    self._end, self._ready = threading.Event(), threading.Event()
+    self._failure: BaseException | None = None
+    self._thread = threading.Thread(target=self._work, name="jaxspec-server", daemon=True)
     self.address = ""
     self.token = None if tokens is None else tokens.issue("this process")
 
   def __enter__(self) -> Server:
-    ready, failure = threading.Event(), []
-
-    def work() -> None:
-      try:
-        asyncio.run(self._serve(ready.set))
-      except BaseException as error:
-        failure.append(error)
-      finally:
-        ready.set()
-
-    self._thread = threading.Thread(target=work, name="jaxspec-server", daemon=True)
     self._thread.start()
-    ready.wait()
-    if failure:
-      raise failure[0]
+    self._ready.wait()
+    if self._failure is not None:
+      raise self._failure
     return self
 
   def __exit__(self, *_) -> None:
@@ -97,9 +85,8 @@ class Server:
     self._thread.join()
 
   def drain(self) -> None:
-    """Refuses new calls, answers the waiting ones, and ends the server."""
-    with contextlib.suppress(RuntimeError):  # it has ended
-      self._loop.call_soon_threadsafe(self._end.set)
+    """Refuses new calls, replies to the waiting ones, and ends the server."""
+    self._end.set()
 
   def run(self, ready: Callable[[], None] = lambda: None) -> int:
     """Serves until SIGTERM or SIGINT, or until the engine fails. SIGHUP reloads the tokens.
@@ -112,26 +99,31 @@ class Server:
     asyncio.run(self._serve(ready, signals=True))
     return 0 if self.engine_thread.failure is None else 1
 
+  def _work(self) -> None:
+    try:
+      asyncio.run(self._serve(self._ready.set))
+    except BaseException as error:
+      self._failure = error
+    finally:
+      self._ready.set()
+
   async def _serve(self, ready: Callable[[], None], *, signals: bool = False) -> None:
-    self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-    self.address = await self.grpc_server.open()
-    self.engine_thread.start()
+    loop, engine_thread = asyncio.get_running_loop(), self.engine_thread
+    port = await self.grpc_server.open()
+    self.address = port.address
+    engine_thread.start()
     if signals:
       for number in (signal.SIGTERM, signal.SIGINT):
-        self._loop.add_signal_handler(number, self._end.set)
+        loop.add_signal_handler(number, self._end.set)
       if self._tokens is not None:
-        self._loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
+        loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
     ready()
-    await self._until_the_end()
-    await self.grpc_server.refuse()
-    self.engine_thread.drain()
-    deadline = self._loop.time() + self._grace_s
-    while not self.engine_thread.is_idle and not self.engine_thread.has_failed and self._loop.time() < deadline:
-      await asyncio.sleep(_WATCH_S / 5)
-    await self.grpc_server.close(min(1.0, self._grace_s))
-    self.engine_thread.stop(timeout_s=1.0)
-
-  async def _until_the_end(self) -> None:
-    while not self._end.is_set() and not self.engine_thread.has_failed:
-      with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(self._end.wait(), _WATCH_S)
+    while not self._end.is_set() and not engine_thread.has_failed:
+      await asyncio.sleep(_POLL_S)
+    await port.refuse()
+    engine_thread.drain()
+    deadline = loop.time() + self._grace_s
+    while not engine_thread.is_idle and not engine_thread.has_failed and loop.time() < deadline:
+      await asyncio.sleep(_POLL_S / 5)
+    await port.close(min(1.0, self._grace_s))
+    engine_thread.stop(timeout_s=1.0)

@@ -1,4 +1,4 @@
-"""The compiled programs of a server: all shapes are chosen before any call comes."""
+"""The compiled programs of a server; their shapes are fixed before the first call."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from jaxspec.core.types import Cache, Cursor, ModelFns, PyTree, Verdict
 from jaxspec.models.guidance import Guided
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.serving.server import cache_table
-from jaxspec.serving.server.cache_table import Judged, Table
+from jaxspec.serving.server.cache_table import StepResult, Table
 from jaxspec.serving.server.served_profile import ServedProfile
-from jaxspec.serving.server.step_arrays import Row, Settings, Sizes, batch_of, batch_to_finish, places_of, slots_for
+from jaxspec.serving.server.step_arrays import Row, Settings, Sizes, batch_of, batch_to_finish, row_positions, slots_for
 from jaxspec.serving.server.stream_condition import fitted, lengths_of
 
 
@@ -86,16 +86,17 @@ class Programs:
   def table(self) -> Table:
     """An empty table."""
     vocab = self.vocab if any(profile.may_request for profile in self.profiles) else None
-    sizes = dict(num_slots=self.sizes.slots_of_group, num_cache_slots=self.num_cache_slots, vocab=vocab)
-    return cache_table.init_table(self.model, **sizes, mesh=self.mesh)
+    return cache_table.init_table(
+      self.model, num_slots=self.sizes.slots_of_group, num_cache_slots=self.num_cache_slots, vocab=vocab, mesh=self.mesh
+    )
 
   def check_memory(self) -> None:
-    """Raises a ValueError if the table, and weights that are not loaded yet, exceed the free memory of a device."""
+    """Raises a ValueError if the table and the weights that are not loaded yet exceed the free memory of a device."""
     available = available_bytes()
     unread = [leaf for leaf in jax.tree.leaves(self.params) if isinstance(leaf, jax.ShapeDtypeStruct)]
     need = tree_bytes(jax.eval_shape(self.table)) + tree_bytes(unread)
     if self.mesh is not None and self.mesh.devices.flat[0].platform != "cpu":
-      need //= self.mesh.size  # at least; devices of a CPU share its memory
+      need //= self.mesh.size  # a lower bound; devices of a CPU share its memory
     if available is not None and need > available:
       needs, free = need / 2**30, max(available, 0) / 2**30
       found = f"{self.sizes.max_streams} streams of {self.num_cache_slots} positions need about {needs:.1f} GiB"
@@ -122,7 +123,7 @@ class Programs:
     if self.mesh is not None:
       arrays = meshes.place(arrays, self.mesh)
     sizes = dict(num_cache_slots=self.num_cache_slots, widest=self.sizes.widths[-1])
-    row, first = cache_table.prefill(self.params, *arrays, **sizes, **self._judge(number))
+    row, first = cache_table.prefill(self.params, *arrays, **sizes, **self._static(number))
     return row, int(meshes.on_host(first)[0])
 
   def insert(self, table: Table, row: Cache, slot: int) -> Table:
@@ -140,17 +141,17 @@ class Programs:
     return self.one_of(cache_table.take(table, slots, model=self.model, mesh=self.mesh), self.sizes.group_of(slot))
 
   def one_of(self, copies: Cache, group: int = 0) -> Cache:
-    """A row on the host, of what holds it once for each group of devices."""
+    """A row on the host, from one copy for each group of devices."""
     groups = self.sizes.groups
     return jax.tree.map(lambda leaf: leaf.reshape(groups, -1, *leaf.shape[1:])[group], meshes.on_host(copies))
 
   def copies(self, row: Cache) -> Cache:
-    """A row of the host, for `insert`: once for each group of devices."""
+    """Copies of a row of the host for `insert`, one for each group of devices."""
     if self.mesh is None:
       return row
     return meshes.rows(jax.tree.map(lambda leaf: np.concatenate([leaf] * self.sizes.groups), row), self.mesh)
 
-  def step(self, table: Table, number: int, width: int, rows: Sequence[Row]) -> tuple[Table, Judged]:
+  def step(self, table: Table, number: int, width: int, rows: Sequence[Row]) -> tuple[Table, StepResult]:
     """Runs the program of a profile and a width; the table is donated.
 
     Args:
@@ -160,13 +161,13 @@ class Programs:
     """
     profile = self.profiles[number]
     arrays = self._of_groups(batch_of(profile, width, rows, self.sizes))
-    table, judged = cache_table.step(self.params, table, *arrays, may_request=profile.may_request, **self._judge(number))
-    return table, self._in_order(judged, rows)
+    table, found = cache_table.step(self.params, table, *arrays, may_request=profile.may_request, **self._static(number))
+    return table, self._in_order(found, rows)
 
   def finish(
     self, table: Table, number: int, rows: Sequence[Row], verdicts: Sequence[Verdict], distributions: Sequence[PyTree]
   ) -> tuple[Verdict, Cursor]:
-    """Ends rounds that wait for distributions; see `jaxspec.serving.server.step_arrays.batch_to_finish`.
+    """Finishes rounds that wait for distributions; see `jaxspec.serving.server.step_arrays.batch_to_finish`.
 
     Returns:
       Verdicts and cursors of the rows, on the host.
@@ -174,7 +175,7 @@ class Programs:
     arrays = self._of_groups(batch_to_finish(self.profiles[number], rows, verdicts, distributions, self.sizes))
     return self._in_order(cache_table.finish(table.p, *arrays, mesh=self.mesh), rows)
 
-  def _judge(self, number: int) -> dict[str, Any]:
+  def _static(self, number: int) -> dict[str, Any]:
     """Static arguments of the programs of a profile."""
     return dict(model=self.model, verifier=self.profiles[number].verifier(self.model), mesh=self.mesh)
 
@@ -184,6 +185,5 @@ class Programs:
 
   def _in_order(self, found: PyTree, rows: Sequence[Row]) -> PyTree:
     """The results of the rows, on the host."""
-    places = places_of(rows, self.sizes)
-    return jax.tree.map(lambda leaf: leaf[places], meshes.on_host(found))
-
+    positions = row_positions(rows, self.sizes)
+    return jax.tree.map(lambda leaf: leaf[positions], meshes.on_host(found))

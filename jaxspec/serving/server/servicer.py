@@ -1,7 +1,7 @@
 """The servicer: gRPC handlers on raw bytes.
 
-Generated handlers reply ``INTERNAL`` to an invalid message; these parse for themselves and name the invalid field. The
-server is the asyncio one: a few connections with half a body each would block all workers of a synchronous one.
+Generated handlers reply ``INTERNAL`` to an invalid message; these parse messages themselves and report the invalid field.
+The server is the asyncio one: a few connections with incomplete bodies would block all workers of a synchronous one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
+import grpc.aio
 
 from jaxspec.serving.server import requests
 from jaxspec.serving.server.bearer_tokens import AuthBackoff, TokenFile
@@ -21,18 +22,20 @@ from jaxspec.serving.server.failure_log import log_failure
 from jaxspec.serving.server.metrics_hooks import MetricsHooks
 from jaxspec.serving.server.quotas import Tenant
 from jaxspec.serving.wire.address import SERVICE
-from jaxspec.serving.wire.cloud import CloudError, Description, Opened, Status
+from jaxspec.serving.wire.cloud import CloudError, Description, Status
+from jaxspec.serving.wire.handshake import HandshakeReply
 from jaxspec.serving.wire.v1 import encoding
 
 _LOG = logging.getLogger(__name__)
 _CODES = {status: getattr(grpc.StatusCode, status.name) for status in Status}
 _ANONYMOUS = Tenant("")
 _BEARER = "Bearer "
+Run = Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]
 _DELAYED = (Status.UNAUTHENTICATED, Status.PERMISSION_DENIED)
 
 
 class Servicer:
-  """Answers the methods of the protocol.
+  """The methods of the protocol.
 
   Args:
     engine_thread: computes valid calls.
@@ -43,7 +46,7 @@ class Servicer:
     metrics: hooks of every call.
 
   Attributes:
-    is_ending: long calls end after their next reply.
+    is_ending: streaming calls end after their next reply.
   """
 
   def __init__(
@@ -69,14 +72,14 @@ class Servicer:
     methods["Exchange"] = grpc.stream_stream_rpc_method_handler(self._exchange)
     return grpc.method_handlers_generic_handler(SERVICE, methods)
 
-  def _unary(self, name: str, run: Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]):
+  def _unary(self, name: str, run: Run) -> Run:
     async def handler(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-      return await self._answer(name, run, data, context)
+      return await self._reply(name, run, data, context)
 
     return handler
 
   async def _exchange(self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
-    """`Verify` calls as one stream. A refused call ends it; the edge goes on with unary calls."""
+    """`Verify` calls in one streaming call. A refused one ends it; the edge continues with unary calls."""
     newest = b""
 
     async def run(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
@@ -86,11 +89,11 @@ class Servicer:
       return await self._run(call, context)
 
     async for data in messages:
-      yield await self._answer("Exchange", run, data, context)
+      yield await self._reply("Exchange", run, data, context)
       if self.is_ending:
         return
 
-  async def _answer(self, name: str, run, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+  async def _reply(self, name: str, run: Run, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     began, status = self._engine_thread.clock(), "OK"
     try:
       return await run(data, context)
@@ -120,12 +123,12 @@ class Servicer:
 
   async def _open(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     tenant = self._tenant(context)
-    opening, resume = requests.read_open(data, self._served)
-    plain, deadline = encoding.open_request(opening), self._deadline(context)
-    frame = await self._engine_thread.open(OpenCall(tenant, opening, resume, plain, data, deadline))
+    handshake, resume = requests.read_open(data, self._served)
+    plain, deadline = encoding.open_request(handshake), self._deadline(context)
+    frame = await self._engine_thread.open(OpenCall(tenant, handshake, resume, plain, data, deadline))
     if resume is not None:
       self._metrics.resumed()
-    return encoding.open_reply(Opened(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
+    return encoding.open_reply(HandshakeReply(frame, 1 if resume is None else resume.next_seq, self._served.numerics))
 
   async def _verify(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
     return await self._run(requests.read_verify(data, self._served), context)
@@ -150,12 +153,12 @@ class Servicer:
     """
     if self._tokens is None:
       return _ANONYMOUS
-    header = next((value for key, value in context.invocation_metadata() or () if key == "authorization"), "")
+    header = next((str(value) for key, value in context.invocation_metadata() or () if key == "authorization"), "")
     secret = header.removeprefix(_BEARER) if header.startswith(_BEARER) else None
     return self._tokens.tenant_of(secret)
 
   def _deadline(self, context: grpc.aio.ServicerContext) -> float:
-    """When the caller's timeout ends, on the clock of the engine thread; infinite on a long call."""
+    """End of the caller's timeout, on the clock of the engine thread; infinite for a streaming call."""
     remaining = context.time_remaining()
     return math.inf if remaining is None else self._engine_thread.clock() + remaining
 

@@ -1,4 +1,4 @@
-"""The rows of a step as host arrays: sizes, and the place of each row."""
+"""The rows of a step as host arrays, their sizes, and the position of each row in a step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.serving.server.cache_table import Batch, RowSettings
 from jaxspec.serving.server.chunking import ChunkSpan
 from jaxspec.serving.server.served_profile import ServedProfile
-from jaxspec.serving.wire.arrays import no_distributions
-from jaxspec.serving.wire.cloud import MAX_END_TOKENS
+from jaxspec.serving.wire.arrays import host_array
+from jaxspec.serving.wire.handshake import MAX_END_TOKENS
 from jaxspec.verifiers.chunk_target import Chunk
 
 
@@ -78,37 +78,39 @@ class Row(NamedTuple):
   draft: Draft | None = None  # leaves [1, K, ...]; None: a forced row
 
 
-def places_of(rows: Sequence[Row], sizes: Sizes) -> list[int]:
+def row_positions(rows: Sequence[Row], sizes: Sizes) -> list[int]:
   """The index of each row among the ``M`` of a step: rows of a group's slots are among the rows of the group."""
-  taken, places = [0] * sizes.groups, []
+  taken, positions = [0] * sizes.groups, []
   for row in rows:
     group = sizes.group_of(row.slot)
     assert taken[group] < sizes.rows_of_group, "more rows than a group has room for"
-    places.append(group * sizes.rows_of_group + taken[group])
+    positions.append(group * sizes.rows_of_group + taken[group])
     taken[group] += 1
-  return places
+  return positions
 
 
 def slots_for(slot: int, sizes: Sizes) -> np.ndarray:
-  """``[groups]`` int32: a slot as its group counts it; for all other groups the idle slot."""
+  """``[groups]`` int32: the number of a slot in its group, and the idle slot for all other groups."""
   slots = np.full(sizes.groups, sizes.slots_of_group, np.int32)
   slots[sizes.group_of(slot)] = slot % sizes.slots_of_group
   return slots
 
 
 def batch_of(profile: ServedProfile, width: int, rows: Sequence[Row], sizes: Sizes) -> tuple[np.ndarray, Batch]:
-  """Slots ``[M]`` int32, as the group of each row counts them, and `Batch` of some rows; the others are idle."""
+  """Slots ``[M]`` int32, numbered within the group of each row, and the `Batch` of the rows; the others are idle."""
   number = sizes.max_rows
-  zeros = lambda *shape: np.zeros((number, *shape), np.int32)
-  ones = np.ones(number, np.float32)
+  zeros = lambda *shape: host_array(np.zeros((number, *shape), np.int32))
+  lengths = lambda: host_array(np.ones(number, np.int32))
+  ones = lambda: host_array(np.ones(number, np.float32))
   slots = np.full(number, sizes.slots_of_group, np.int32)
-  settings = RowSettings(np.zeros((number, 2), np.uint32), zeros() + 1, zeros(), Sampling(ones, ones.copy()), ones.copy())
+  keys = host_array(np.zeros((number, 2), np.uint32))
+  settings = RowSettings(keys, lengths(), zeros(), Sampling(ones(), ones()), ones())
   end_tokens = np.full((number, MAX_END_TOKENS), -1, np.int32)
-  cursor = Cursor(zeros(), zeros() + 1, np.zeros(number, bool), zeros(), end_tokens)
+  cursor = Cursor(zeros(), lengths(), host_array(np.zeros(number, bool)), zeros(), host_array(end_tokens))
   draft, verified = profile.no_drafts(number), np.zeros(number, bool)
-  features = np.zeros((number, width, profile.feature_width), np.float32) if profile.feature_width else ()
-  chunk = Chunk(zeros(width), zeros(), zeros(), features)
-  for index, row in zip(places_of(rows, sizes), rows):
+  features = np.zeros((number, width, profile.feature_width), np.float32)
+  chunk = Chunk(zeros(width), zeros(), zeros(), features if profile.feature_width else ())
+  for index, row in zip(row_positions(rows, sizes), rows):
     slots[index] = row.slot % sizes.slots_of_group
     _set_row(settings, index, jax.tree.map(lambda leaf: leaf[None], row.settings.row))
     for leaf, own in zip((cursor.last, cursor.length, cursor.live), row.cursor[:3]):
@@ -123,7 +125,7 @@ def batch_of(profile: ServedProfile, width: int, rows: Sequence[Row], sizes: Siz
       verified[index] = True
       chunk.skipped[index] = row.cursor.length[0] - 1 - row.span.start
       _set_row(draft._replace(payload=()), index, row.draft)
-  return slots, Batch(settings, cursor, draft._replace(payload=chunk), verified)
+  return slots, Batch(settings, cursor, draft._replace(payload=chunk), host_array(verified))
 
 
 def batch_to_finish(
@@ -136,12 +138,12 @@ def batch_to_finish(
     verdicts: of each row, leaves ``[1]``.
     distributions: `SparseDistribution` of each, leaves ``[1]``.
   """
-  without_tokens = [row._replace(span=ChunkSpan(0, 0, 0), tokens=()) for row in rows]
+  without_tokens = [row._replace(span=ChunkSpan(0, 0, 0), tokens=row.tokens[:0], features=None) for row in rows]
   slots, batch = batch_of(profile, sizes.widths[0], without_tokens, sizes)
-  zeros = lambda dtype=np.int32: np.zeros(sizes.max_rows, dtype)
-  verdict = Verdict(zeros(), zeros(), is_drafted_end=zeros(bool))
-  distribution = no_distributions((sizes.max_rows,), profile.wire.codec.max_sent)
-  for index, *one in zip(places_of(rows, sizes), verdicts, distributions):
+  zeros = lambda dtype: host_array(np.zeros(sizes.max_rows, dtype))
+  verdict = Verdict.one(zeros(np.int32), zeros(np.int32), is_drafted_end=zeros(bool))
+  distribution = profile.no_requested(sizes.max_rows)
+  for index, *one in zip(row_positions(rows, sizes), verdicts, distributions):
     _set_row((verdict, distribution), index, tuple(one))
   return slots, batch._replace(draft=batch.draft._replace(payload=())), verdict, distribution
 

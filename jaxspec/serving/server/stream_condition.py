@@ -1,6 +1,6 @@
-"""The condition of a stream: from the request of an edge to the arrays that the target reads.
+"""The condition of a stream: from the handshake of an edge to the arrays that the target reads.
 
-Requests are not trusted: every id is checked against the target's sizes.
+Handshakes are not trusted: every id is checked against the target's sizes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import numpy as np
 
 from jaxspec.core.types import PyTree
 from jaxspec.models.conditions import ClassLabels, Prompt, padded_length
-from jaxspec.serving.wire.bitstream import require
+from jaxspec.serving.wire.arrays import host_array
+from jaxspec.serving.wire.bitstream import MessageError, require
+from jaxspec.serving.wire.handshake import Condition
 
-# The ids of a prompt, a class label, or a caption -> the family's condition with one row.
-ReadCondition = Callable[[tuple[int, ...] | int | str], PyTree]
+ReadCondition = Callable[[Condition], PyTree]  # returns the family's condition with one row
 
 
 def reader_like(example: PyTree, vocab: int) -> ReadCondition:
@@ -25,35 +26,41 @@ def reader_like(example: PyTree, vocab: int) -> ReadCondition:
     example: a condition of one row.
     vocab: ids of a prompt are below it.
   Returns:
-    A function that raises a MessageError for any other condition. For other examples it refuses everything: a server of
+    A function that raises a MessageError for any other condition. For other examples it refuses every condition: a server of
     captions needs a reader with the text encoder.
   """
   if isinstance(example, Prompt):
     return lambda sent: _prompt(sent, example.tokens.shape[1], vocab)
   if isinstance(example, ClassLabels):
     return lambda sent: _label(sent, int(example.labels[0]))
-  return lambda sent: require(False, "kind", f"{_named(sent)}, and this server has no reader for {type(example).__name__}")
+
+  def refuse(sent: Condition) -> PyTree:
+    raise MessageError("kind", f"{_named(sent)}, and this server has no reader for {type(example).__name__}")
+
+  return refuse
 
 
-def _prompt(sent: tuple[int, ...] | int | str, most: int, vocab: int) -> Prompt:
-  require(isinstance(sent, tuple), "kind", f"{_named(sent)} instead of a prompt")
+def _prompt(sent: Condition, most: int, vocab: int) -> Prompt:
+  if not isinstance(sent, tuple):
+    raise MessageError("kind", f"{_named(sent)} instead of a prompt")
   require(1 <= len(sent) <= most, "range", f"a prompt of {len(sent)} ids, 1 to {most} allowed")
   require(all(0 <= token < vocab for token in sent), "range", f"a prompt with an id outside of 0 .. {vocab - 1}")
-  return Prompt(np.asarray([sent], np.int32), np.ones((1, len(sent)), bool))
+  return Prompt(host_array(np.asarray([sent], np.int32)), host_array(np.ones((1, len(sent)), bool)))
 
 
-def _label(sent: tuple[int, ...] | int | str, largest: int) -> ClassLabels:
-  require(isinstance(sent, int), "kind", f"{_named(sent)} instead of a class label")
+def _label(sent: Condition, largest: int) -> ClassLabels:
+  if not isinstance(sent, int):
+    raise MessageError("kind", f"{_named(sent)} instead of a class label")
   require(0 <= sent <= largest, "range", f"class {sent}, 0 to {largest} allowed")
-  return ClassLabels(np.asarray([sent], np.int32))
+  return ClassLabels(host_array(np.asarray([sent], np.int32)))
 
 
-def _named(sent: tuple[int, ...] | int | str) -> str:
+def _named(sent: Condition) -> str:
   return {tuple: "a prompt", int: "a class label", str: "a caption"}.get(type(sent), "an unknown condition")
 
 
 def lengths_of(example: PyTree) -> list[PyTree]:
-  """The example in every length that is compiled: prompts of 8, 16, ... ids and of its own; all others have one length."""
+  """The example in every compiled length. Prompts have 8, 16, ... ids and those of the example; others have one length."""
   if not isinstance(example, Prompt):
     return [example]
   most = example.tokens.shape[1]
@@ -62,12 +69,12 @@ def lengths_of(example: PyTree) -> list[PyTree]:
 
 
 def fitted(condition: PyTree, example: PyTree) -> PyTree:
-  """A condition of one row in one of the lengths that are compiled, on the host; prompts are padded on the left.
+  """A condition of one row in one of the compiled lengths, on the host; prompts are padded on the left.
 
   Args:
-    example: a condition of one row, of the largest length that is served.
+    example: a condition of one row, of the largest served length.
   Raises:
-    ValueError: for another kind of condition than the example, other arrays, or a prompt that is too long.
+    ValueError: for another kind of condition than the example, arrays of other shapes, or a prompt that is too long.
   """
   if type(condition) is not type(example) or condition.batch_size != 1:
     raise ValueError(f"Must have one row of {type(example).__name__}, we instead got {type(condition).__name__}")

@@ -1,15 +1,15 @@
-"""The streams of an engine: their slots, their queues, and the turns of their tenants."""
+"""The streams of an engine: their cache slots, their queues, and the turns of their tenants."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from jaxspec.serving.server.engine_interface import NoRoom, StreamLost
-from jaxspec.serving.server.scheduler import Queues, Waiting
+from jaxspec.serving.server.scheduler import Program, Queues, Waiting
 from jaxspec.serving.server.step_arrays import Sizes
 from jaxspec.serving.server.stream_state import Stream
 
-FINISH = 0  # the "width" of the program that ends rounds with a distribution
+FINISH = 0  # the "width" of the program that finishes calls with a distribution
 
 
 class StreamTable:
@@ -64,31 +64,34 @@ class StreamTable:
     if stream is not None and stream.slot is not None:
       self._give_back(stream.slot)
 
-  def park(self, name: bytes) -> None:
-    """Takes the slot of a stream.
+  def evict(self, name: bytes) -> None:
+    """Evicts a stream from the cache.
 
     Raises:
       StreamLost: for an unknown stream.
-      ValueError: if a call of it waits.
+      ValueError: if it has a call in flight.
     """
     stream = self[name]
     if stream.is_waited_for:
-      raise ValueError(f"Must have a stream without a call in flight to park it, we instead got {name.hex()}")
+      raise ValueError(f"Must have a stream without a call in flight to evict it, we instead got {name.hex()}")
     if stream.slot is not None:
       self._give_back(stream.slot)
-      stream.park()
+      stream.evict()
 
-  def place(self, name: bytes) -> int:
-    """Gives a stream a slot of the group with most free slots, or that of the least recently used stream, and returns it."""
+  def assign_slot(self, name: bytes) -> int:
+    """Gives a stream a slot of the group with the most free slots, and returns it. Without a free slot, the least recently
+    used stream is evicted."""
     if not self.num_free:
-      self.park(self._least_recent())
+      oldest = self._least_recent()
+      assert oldest is not None, "the scheduler opens streams for which there is a slot"
+      self.evict(oldest)
     stream = self.by_name[name]
     stream.slot = max(self._free, key=len).pop()
     self._last_prefill = self._steps
     return stream.slot
 
   def expire(self, now: float, idle_s: float, forget_s: float) -> None:
-    """Parks streams without a call for ``idle_s`` seconds, and removes those without one for ``forget_s``."""
+    """Evicts streams without a call for ``idle_s`` seconds, and removes those without one for ``forget_s``."""
     for name, stream in list(self.by_name.items()):
       idle = now - stream.used
       if stream.is_waited_for:
@@ -96,23 +99,22 @@ class StreamTable:
       if idle >= forget_s:
         self.close(name)
       elif idle >= idle_s:
-        self.park(name)
+        self.evict(name)
 
   def queues(self) -> Queues:
     """The streams that wait."""
     calls, forced, opens = [], [], []
     for name, stream in self.by_name.items():
-      number = stream.opening.profile
-      waiting = lambda width, stream=stream, name=name, number=number: Waiting(
-        name, (number, width), stream.since, stream.tenant, stream.passed, self._group_of(stream)
+      waiting = lambda width, stream=stream, name=name: Waiting(
+        name, Program(stream.handshake.profile, width), stream.since, stream.tenant, stream.skipped, self._group_of(stream)
       )
       if stream.slot is None:
         if stream.is_waited_for:
           opens.append(waiting(0))
-      elif stream.unread:
-        forced.append(waiting(stream.unread[0].width))
+      elif stream.pending:
+        forced.append(waiting(stream.pending[0].width))
       elif stream.call is not None:
-        calls.append(waiting(stream.call.spans[-1].width))
+        calls.append(waiting(stream.spans[-1].width))
       elif stream.distribution is not None:
         calls.append(waiting(FINISH))
     if not self.num_free and self._least_recent() is None:
@@ -126,7 +128,7 @@ class StreamTable:
       self._served[self.by_name[name].tenant] = self._steps
     taken = set(names)
     for name, stream in self.by_name.items():
-      stream.passed += name not in taken
+      stream.skipped += name not in taken
     tenants = {stream.tenant for stream in self.by_name.values()}
     self._served = {tenant: step for tenant, step in self._served.items() if tenant in tenants}
 
@@ -141,6 +143,6 @@ class StreamTable:
     idle = [
       (stream.used, name)
       for name, stream in self.by_name.items()
-      if stream.slot is not None and not stream.is_waited_for and stream.judged is None
+      if stream.slot is not None and not stream.is_waited_for and stream.unfinished is None
     ]
     return min(idle)[1] if idle else None

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from jaxspec.serving.wire.cloud import DIGEST_BYTES, PROTOCOL, CloudError, Description, Opening, Status
+from jaxspec.serving.wire.cloud import CloudError, Description, Status
+from jaxspec.serving.wire.handshake import DIGEST_BYTES, PROTOCOL, Handshake
 
 
-def check_versions(opening: Opening, served: Description) -> None:
-  """Refuses an opening with another protocol, model or required numerics.
+def check_versions(handshake: Handshake, served: Description) -> None:
+  """Refuses a handshake with another protocol, model or required numerics.
 
   Raises:
     CloudError: ``FAILED_PRECONDITION`` with both values.
   """
-  check_protocol(opening.protocol)
-  check_same("model", opening.model, served.model)
-  if opening.need_numerics:
-    check_same("numerics", opening.need_numerics, served.numerics)
+  check_protocol(handshake.protocol)
+  check_same("model", handshake.model, served.model)
+  if handshake.need_numerics:
+    check_same("numerics", handshake.need_numerics, served.numerics)
 
 
 def check_protocol(protocol: int) -> None:

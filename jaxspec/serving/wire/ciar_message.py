@@ -1,14 +1,14 @@
-"""The uplink message of an edge that accepts tokens locally: what the cloud has not read, then a window of drafts.
+"""The uplink message of an edge that accepts tokens locally: pending tokens, then a window of drafts.
 
-Payload of a frame (`jaxspec.serving.wire.framing`) of kind `GATED`, whose number is that of the drafts:
+Payload of a frame (`jaxspec.serving.wire.framing`) of kind `CIAR`, whose number is the number of drafts:
 
-* first position that the cloud has not read, 16 bits; number of unread tokens, 16 bits: the newest token that the cloud
-  knows, and those that the edge accepted locally after it;
-* these tokens, ``ceil(log2 V)`` bits each;
-* the drafts: records with their distributions (`jaxspec.serving.wire.records`), or, where no rule needs a distribution,
-  tokens alone;
-* where interval features were agreed on: for every one of these tokens a bit that says whether it has some, then those, 16
-  bits each (float16).
+* position of the first pending token, 16 bits; number of pending tokens, 16 bits. They are the newest token that the cloud
+  knows, and the tokens that the edge accepted locally after it;
+* the pending tokens, ``ceil(log2 V)`` bits each;
+* the drafts: records with their distributions (`jaxspec.serving.wire.records`), or tokens alone where the rule needs no
+  distribution;
+* interval features, where both ends agreed on them: for each of these tokens a bit that says whether it has features, then
+  its features, 16 bits each (float16).
 
 The reply is an ordinary one; it counts accepted tokens of the window.
 """
@@ -23,19 +23,19 @@ import numpy as np
 
 from jaxspec.codecs.bits import ceil_log2
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, require
-from jaxspec.serving.wire.framing import OVERHEAD_BYTES, Frame, frame, unframe
+from jaxspec.serving.wire.framing import OVERHEAD_BYTES, DraftMessage, Frame, frame, unframe
 from jaxspec.serving.wire.records import Limits, Record, put_record, take_record
 
 if TYPE_CHECKING:
   from jaxspec.codecs.codec import SparseCodec
 
-GATED = 20
+CIAR = 20
 _POSITION_BITS = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class GatedWire:
-  """What both ends agreed on.
+class CiarLimits:
+  """The limits of a message, equal at both ends.
 
   Attributes:
     limits: of records and replies.
@@ -56,86 +56,84 @@ class GatedWire:
       raise ValueError(f"Must have rows of 1 to {(1 << _POSITION_BITS) - 1} tokens, we instead got {self.max_len}")
 
   @classmethod
-  def of(cls, codec: SparseCodec | None, *, vocab: int, window: int, max_len: int, feature_width: int = 0) -> GatedWire:
-    """The agreement for a codec, or for tokens alone (None)."""
+  def of(cls, codec: SparseCodec | None, *, vocab: int, window: int, max_len: int, feature_width: int = 0) -> CiarLimits:
+    """The limits for a codec of distributions, or for tokens alone (None)."""
     limits = Limits(vocab, 1, "paper", 1, window, False) if codec is None else Limits.of(codec, window)
     return cls(limits, max_len, codec is not None, feature_width)
 
   @property
   def max_bytes(self) -> int:
-    """No valid message is longer."""
+    """Length of the longest valid message."""
     token = ceil_log2(self.limits.vocab)
     draft = self.limits.max_record_bits if self.sends_distributions else token
     features = (1 + 16 * self.feature_width) * self.max_len if self.feature_width else 0
     return OVERHEAD_BYTES + -(-(2 * _POSITION_BITS + self.max_len * token + self.limits.max_drafts * draft + features) // 8)
 
 
-@dataclasses.dataclass(frozen=True)
-class GatedDrafts:
-  """A decoded message."""
-
-  round: int
-  read: int
-  unread: tuple[int, ...]  # tokens from position ``read`` on that the cloud has not read, at least one
-  drafts: tuple[Record, ...] | tuple[int, ...]
-  features: np.ndarray | None = None  # [unread + drafts, D] float16, zeros where a token has none
-
-
-def write_gated(
-  round_: int, read: int, unread: Sequence[int], drafts: Sequence, wire: GatedWire, features: np.ndarray | None = None
+def write_ciar(
+  round_: int,
+  read: int,
+  pending: Sequence[int],
+  drafts: Sequence[Record] | Sequence[int],
+  agreed: CiarLimits,
+  features: np.ndarray | None = None,
 ) -> tuple[bytes, int]:
   """The message of a round, and the bits of its payload.
 
   Args:
-    drafts: `Record` each where distributions are sent, else tokens.
-    features: ``[unread + drafts, D]``, where agreed on; rows of zeros cost a bit.
+    read: position of the first pending token.
+    drafts: records where distributions are sent, else tokens.
+    features: ``[pending + drafts, D]``, where agreed on; rows of zeros take one bit.
   Raises:
-    ValueError: for anything outside of the agreement.
+    ValueError: for values outside of the limits.
   """
-  limits, width = wire.limits, ceil_log2(wire.limits.vocab)
-  if len(drafts) > limits.max_drafts or not unread or read + len(unread) + len(drafts) > wire.max_len:
+  limits, width = agreed.limits, ceil_log2(agreed.limits.vocab)
+  if len(drafts) > limits.max_drafts or not pending or read + len(pending) + len(drafts) > agreed.max_len:
     raise ValueError(
-      f"Must have unread tokens and at most {limits.max_drafts} drafts within {wire.max_len} positions, "
-      f"we instead got {len(unread)} and {len(drafts)} from position {read}"
+      f"Must have pending tokens and at most {limits.max_drafts} drafts within {agreed.max_len} positions, "
+      f"we instead got {len(pending)} and {len(drafts)} from position {read}"
     )
   writer = BitWriter()
   writer.put(read, _POSITION_BITS)
-  writer.put(len(unread), _POSITION_BITS)
-  for token in unread:
+  writer.put(len(pending), _POSITION_BITS)
+  for token in pending:
     writer.put(token, width)
   for draft in drafts:
-    if wire.sends_distributions:
+    if isinstance(draft, Record):
       put_record(writer, draft, limits)
     else:
       writer.put(draft, width)
-  if wire.feature_width:
-    _put_features(writer, features, len(unread) + len(drafts), wire.feature_width)
-  return frame(GATED, round_, limits.ell, len(drafts), writer.bytes()), writer.length
+  if agreed.feature_width:
+    _put_features(writer, features, len(pending) + len(drafts), agreed.feature_width)
+  return frame(CIAR, round_, limits.ell, len(drafts), writer.bytes()), writer.length
 
 
-def read_gated(data: bytes | Frame, wire: GatedWire) -> GatedDrafts:
-  """Decodes a message. Whether it goes on where the cloud stands is not known here.
+def read_ciar(data: bytes | Frame, agreed: CiarLimits) -> DraftMessage:
+  """Decodes a message. The caller compares its position with that of the stream.
 
   Raises:
-    MessageError: if it is anything but a valid one.
+    MessageError: if it is anything but a valid message within the limits.
   """
-  limits, width = wire.limits, ceil_log2(wire.limits.vocab)
-  kind, round_, ell, number, payload, _ = unframe(data, wire.max_bytes)
-  require(kind == GATED, "kind", f"{kind} is not a message of a gated edge")
+  limits, width = agreed.limits, ceil_log2(agreed.limits.vocab)
+  kind, round_, ell, number, payload, _ = unframe(data, agreed.max_bytes)
+  require(kind == CIAR, "kind", f"{kind} is not a message with pending tokens")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
   reader = BitReader(payload)
   first, count = reader.take(_POSITION_BITS), reader.take(_POSITION_BITS)
-  require(count >= 1, "range", "no unread token")
-  require(first + count + number <= wire.max_len, "range", f"{first + count + number} positions of {wire.max_len}")
-  unread = tuple(reader.below(limits.vocab, width, "token") for _ in range(count))
-  take = (
-    (lambda: take_record(reader, limits)) if wire.sends_distributions else lambda: reader.below(limits.vocab, width, "token")
-  )
-  drafts = tuple(take() for _ in range(number))
-  features = _take_features(reader, count + number, wire.feature_width) if wire.feature_width else None
+  require(count >= 1, "range", "no pending token")
+  require(first + count + number <= agreed.max_len, "range", f"{first + count + number} positions of {agreed.max_len}")
+  take_token = lambda: reader.below(limits.vocab, width, "token")
+  pending = tuple(take_token() for _ in range(count))
+  records: tuple[Record, ...] = ()
+  if agreed.sends_distributions:
+    records = tuple(take_record(reader, limits) for _ in range(number))
+    tokens = tuple(record.need_token() for record in records)
+  else:
+    tokens = tuple(take_token() for _ in range(number))
+  features = _take_features(reader, count + number, agreed.feature_width) if agreed.feature_width else None
   reader.finish()
-  return GatedDrafts(round_, first, unread, drafts, features)
+  return DraftMessage(round_, tokens, records, first, pending, features)
 
 
 def _put_features(writer: BitWriter, features: np.ndarray | None, tokens: int, width: int) -> None:

@@ -1,8 +1,8 @@
-"""A cloud as the edge sees it: what opens a stream, three functions on bytes, and how they fail.
+"""The interface of a cloud for an edge: three calls on bytes, their errors, and the description of the server.
 
-`Cloud` is one attempt at one call, wherever the server is: behind a network (`jaxspec.serving.edge.grpc_client`), in the
-same process, or behind planted faults in a test. `jaxspec.serving.edge.reliable_stream` tries again and resumes. Nothing
-here needs JAX, gRPC or protobuf.
+A `Cloud` makes one attempt at one call. The server is behind a network (`jaxspec.serving.edge.grpc_client`), in the same
+process (`jaxspec.serving.server.in_process`), or behind injected faults in a test.
+`jaxspec.serving.edge.reliable_stream` retries and resumes. Nothing here needs JAX, gRPC or protobuf.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Protocol
 
-STREAM_BYTES, KEY_BYTES, DIGEST_BYTES = 16, 8, 32
-KEY_KIND = "threefry2x32"  # of row keys
-PROTOCOL = 1
-MAX_END_TOKENS = 8  # of a stream: rows of a step have room for so many
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 
 class Status(enum.Enum):
-  """Why a call failed; the names are those of gRPC."""
+  """The reason of a failed call; the names are those of gRPC."""
 
   INVALID_ARGUMENT = enum.auto()
   DATA_LOSS = enum.auto()
@@ -35,12 +32,12 @@ class Status(enum.Enum):
 
 
 class CloudError(Exception):
-  """A call that was not answered.
+  """A call without a reply.
 
   Attributes:
-    status: why.
+    status: the reason.
     detail: one plain line.
-    pushback_s: when a refusing server wants to be asked again; None where it did not say.
+    pushback_s: seconds after which the server accepts a retry; None where it gave none.
   """
 
   def __init__(self, status: Status, detail: str, pushback_s: float | None = None):
@@ -49,7 +46,7 @@ class CloudError(Exception):
 
 
 class Profile(NamedTuple):
-  """One way of decoding that a server has compiled; agreed on by its id."""
+  """A method with its options that a server has compiled; the handshake names it by its id."""
 
   id: int
   method: str
@@ -67,13 +64,13 @@ class Profile(NamedTuple):
 
 
 def shown(profile: Profile) -> str:
-  """What a profile says about the way of decoding, in words."""
+  """The fields of a profile that describe its method, in one line."""
   fields = {name: value for name, value in profile._asdict().items() if value and name not in ("id", "max_frame")}
   return " ".join(name if value is True else f"{name}={value}" for name, value in fields.items())
 
 
 class Description(NamedTuple):
-  """What a server serves."""
+  """The reply of `Describe`: what a server serves."""
 
   protocol_min: int
   protocol_max: int
@@ -88,60 +85,19 @@ class Description(NamedTuple):
   replay_in_chunks: bool = False
 
 
-class Opening(NamedTuple):
-  """What opens a stream of one row. ``condition`` is ids of a prompt, a class label, or a text that the cloud encodes."""
-
-  stream: bytes  # 16 random bytes, chosen by the edge
-  model: bytes
-  profile: int
-  key: bytes  # the row key, two big-endian words of threefry2x32
-  max_len: int
-  condition: tuple[int, ...] | int | str
-  temperature: float = 1.0
-  top_p: float = 1.0
-  cfg_scale: float = 1.0
-  end_ids: tuple[int, ...] = ()
-  need_numerics: bytes = b""  # refuse a server of other numerics; empty accepts all
-  protocol: int = PROTOCOL
-
-
-class Resume(NamedTuple):
-  """What the edge has of a stream that its server lost; the calls before ``next_seq`` are not asked again.
-
-  Attributes:
-    round: the first round that may come.
-    tokens: committed ones that a server knew after the last of these calls, without the condition; its own newest included.
-    gained: how many of them each call brought it to know. Call 0, the opening, gained token 0.
-    fed: tokens that each call made the server read, drafts included; of call 0 the condition.
-  """
-
-  next_seq: int
-  round: int
-  tokens: tuple[int, ...]
-  gained: tuple[int, ...]
-  fed: tuple[int, ...]
-
-
-class Opened(NamedTuple):
-  """The answer to an opening."""
-
-  frame: bytes  # of kind FIRST
-  next_seq: int
-  numerics: bytes
-
-
 class Cloud(Protocol):
-  """One attempt at one call, or a `CloudError`. A call is a function of its arguments: asked twice, it answers the same.
+  """One attempt at one call, or a `CloudError`. Calls are idempotent: equal arguments give equal replies.
 
-  One that counts what goes through its transport has ``uplink_bytes`` and ``downlink_bytes`` besides.
+  A cloud that counts the bytes of its transport has the attributes ``uplink_bytes`` and ``downlink_bytes``.
 
   Attributes:
-    description: what the server serves.
+    description: of the server.
   """
 
-  description: Description
+  @property
+  def description(self) -> Description: ...
 
-  def open(self, opening: Opening, resume: Resume | None = None, *, timeout_s: float) -> Opened:
+  def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
     """Call 0 of a stream: the frame of token 0."""
     ...
 
@@ -150,5 +106,5 @@ class Cloud(Protocol):
     ...
 
   def close(self, stream: bytes, *, timeout_s: float) -> None:
-    """Lets the server forget a stream; an unknown one too."""
+    """Removes a stream from the server; does nothing for an unknown one."""
     ...

@@ -9,7 +9,7 @@ from jaxspec.models.conditions import Caption, ClassLabels, Prompt
 
 
 def sent_condition(condition: PyTree, caption: str | None = None) -> tuple[int, ...] | int | str:
-  """The condition of one row as `jaxspec.serving.wire.cloud.Opening` has it.
+  """The condition of one row as `jaxspec.serving.wire.handshake.Handshake` has it.
 
   Args:
     condition: `ClassLabels`, `Prompt` or `Caption` of one row.

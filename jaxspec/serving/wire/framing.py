@@ -13,10 +13,9 @@ bytes   field (big-endian)
 4       CRC-32 of everything before
 ======  =====================================================================================
 
-The reader treats every byte as hostile. It checks length and checksum before it looks further, and its work is bounded by
-the limits: memory by about a hundred times ``max_message_bytes`` (decoded ids and counts are Python integers), time by
-``max_drafts`` records. The checksum finds damage, not
-forgery; authenticate the channel for that.
+The reader trusts no byte. It checks length and checksum first. The limits bound its work: memory by about a hundred times
+``max_message_bytes`` (decoded ids and counts are Python integers), time by ``max_drafts`` records. The checksum detects
+damage, not forgery; authenticate the channel against forgery.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ import struct
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, MessageError, require
@@ -39,7 +40,7 @@ REPLY_BYTES = OVERHEAD_BYTES + _TOKEN.size
 REPLY, FIRST, REQUEST, DISTRIBUTION = 16, 17, 18, 19  # kinds below 16 are codings
 
 __all__ = [
-  "DISTRIBUTION", "FIRST", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REPLY_BYTES", "REQUEST", "VERSION", "Drafts", "Frame",
+  "DISTRIBUTION", "FIRST", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REPLY_BYTES", "REQUEST", "VERSION", "DraftMessage", "Frame",
   "MessageError", "Reply", "frame", "max_distribution_bytes", "max_message_bytes", "read_distribution", "read_drafts",
   "read_reply", "unframe", "write_distribution", "write_drafts", "write_reply",
 ]  # fmt: skip
@@ -53,15 +54,27 @@ class Frame(NamedTuple):
   ell: int
   number: int
   payload: bytes
-  data: bytes  # all of it
+  data: bytes  # the whole frame
 
 
-@dataclasses.dataclass(frozen=True)
-class Drafts:
-  """A decoded message of drafts."""
+class DraftMessage(NamedTuple):
+  """A decoded message of drafts, of any codec.
+
+  Attributes:
+    round: of the edge.
+    tokens: the drafts.
+    records: of the drafts, with their distributions; () where tokens are sent alone.
+    read: position of the first pending token; 0 where no pending tokens are sent.
+    pending: committed tokens from position ``read`` on that the cloud has not read.
+    features: ``[pending + drafts, D]`` float16, zeros for a token without features; None where none are sent.
+  """
 
   round: int
-  records: tuple[Record, ...]
+  tokens: tuple[int, ...]
+  records: tuple[Record, ...] = ()
+  read: int = 0
+  pending: tuple[int, ...] = ()
+  features: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,13 +87,13 @@ class Reply:
 
 
 def max_message_bytes(limits: Limits) -> int:
-  """No valid message is longer."""
+  """Length of the longest valid message of drafts."""
   return OVERHEAD_BYTES + -(-limits.max_drafts * limits.max_record_bits // 8)
 
 
 @functools.cache
 def max_distribution_bytes(limits: Limits) -> int:
-  """No valid answer to a `REQUEST` is longer; it is coded as ``trimmed``."""
+  """Length of the longest valid reply to a `REQUEST`, which is coded as ``trimmed``."""
   return OVERHEAD_BYTES + -(-dataclasses.replace(limits, coding="trimmed").max_record_bits // 8)
 
 
@@ -99,7 +112,7 @@ def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tupl
   return frame(kind, round_, limits.ell, len(records), writer.bytes()), writer.length
 
 
-def read_drafts(data: bytes | Frame, limits: Limits) -> Drafts:
+def read_drafts(data: bytes | Frame, limits: Limits) -> DraftMessage:
   """Decodes a message of drafts.
 
   Raises:
@@ -112,18 +125,18 @@ def read_drafts(data: bytes | Frame, limits: Limits) -> Drafts:
   reader = BitReader(payload)
   records = tuple(take_record(reader, limits) for _ in range(number))
   reader.finish()
-  return Drafts(round_, records)
+  return DraftMessage(round_, tuple(record.need_token() for record in records), records)
 
 
 def write_distribution(round_: int, position: int, record: Record, limits: Limits) -> tuple[bytes, int]:
-  """The answer to a `REQUEST`: the distribution at one position; and the bits of its payload."""
+  """The reply to a `REQUEST`, which has the distribution at one position; and the bits of its payload."""
   writer = BitWriter()
   put_record(writer, dataclasses.replace(record, token=None), limits)
   return frame(DISTRIBUTION, round_, limits.ell, position, writer.bytes()), writer.length
 
 
 def read_distribution(data: bytes | Frame, limits: Limits) -> tuple[int, int, Record]:
-  """Decodes the answer to a request: its round, the position in it, and the distribution.
+  """Decodes the reply to a request: its round, the position in it, and the distribution.
 
   Raises:
     MessageError: if it is anything but a distribution.
@@ -138,29 +151,27 @@ def read_distribution(data: bytes | Frame, limits: Limits) -> tuple[int, int, Re
 
 
 def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: Limits, *, first: bool = False) -> bytes:
-  """A reply; without a token a `REQUEST`; ``first`` for the token of the prefill."""
+  """A reply. Without a token it is a `REQUEST`; with ``first`` it has the token of the prefill."""
   kind = REQUEST if next_token is None else FIRST if first else REPLY
   payload = b"" if next_token is None else _TOKEN.pack(next_token)
   return frame(kind, round_, limits.ell, num_accepted, payload)
 
 
-def read_reply(
-  data: bytes | Frame, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY
-) -> Reply:
+def read_reply(data: bytes | Frame, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY) -> Reply:
   """Decodes the reply to a message of ``num_drafted`` drafts.
 
   Args:
-    expected: the kind that the protocol is waiting for: `REPLY`, `FIRST` or `REQUEST`.
+    expected: the kind of the reply: `REPLY`, `FIRST` or `REQUEST`.
   Raises:
     MessageError: if it is anything but a valid one of that kind.
   """
   kind, got_round, ell, accepted, payload, _ = unframe(data, OVERHEAD_BYTES + _TOKEN.size)
   require(kind == expected, "kind", f"{kind} instead of {expected}")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
-  require(got_round == round_, "order", f"reply to round {got_round}, waiting for {round_}")
+  require(got_round == round_, "order", f"reply to round {got_round} in round {round_}")
   require(accepted <= num_drafted, "range", f"{accepted} of {num_drafted} drafts accepted")
   if kind == REQUEST:
-    require(limits.coding == "lazy" and accepted < num_drafted, "kind", "a request that nothing calls for")
+    require(limits.coding == "lazy" and accepted < num_drafted, "kind", "a request without a rejected draft")
     require(not payload, "length", "a request has no payload")
     return Reply(got_round, accepted, None)
   require(len(payload) == _TOKEN.size, "length", f"payload of {len(payload)} bytes")
@@ -176,10 +187,10 @@ def frame(kind: int, round_: int, ell: int, number: int, payload: bytes) -> byte
 
 
 def unframe(data: bytes | Frame, max_bytes: int) -> Frame:
-  """Checks length, magic, version and checksum; of a `Frame`, which was checked already, the length alone.
+  """Checks length, magic, version and checksum of bytes. A `Frame` is checked already, so only its length is.
 
   Raises:
-    MessageError: if one of them is wrong.
+    MessageError: if one of them is invalid.
   """
   size = len(data.data if isinstance(data, Frame) else data)
   require(OVERHEAD_BYTES <= size <= max_bytes, "length", f"{size} bytes")

@@ -1,5 +1,4 @@
-"""One drafted token as bits: its distribution, and which of the distribution's tokens it is. See `jaxspec.codecs.bits` for
-the codings.
+"""A drafted token and its distribution as bits. `jaxspec.codecs.bits` describes the codings.
 
 Fields, in order:
 
@@ -10,8 +9,8 @@ Fields, in order:
 * lazy: token, its count minus 1;
 * half: size, Rice code of the support (nothing where it is the whole vocabulary), 16 bits per weight, index.
 
-The index counts among tokens of positive count only: no other can have been drawn. A size is ``ceil(log2 V)`` bits for
-supports by threshold; a support of fixed size is one bit, and its size follows only where it is smaller.
+The index counts the tokens of positive count, because no other token can be drawn. The size of a support by threshold takes
+``ceil(log2 V)`` bits. A support of fixed size takes one bit, and its size follows only where it is smaller.
 """
 
 from __future__ import annotations
@@ -40,18 +39,28 @@ class Record:
   total: int
   token: int | None
 
+  def need_token(self) -> int:
+    """The drafted token.
+
+    Raises:
+      ValueError: for a record that has only a distribution.
+    """
+    if self.token is None:
+      raise ValueError("Must have a record of a drafted token, we instead got a distribution alone")
+    return self.token
+
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """What both ends agreed on; nothing outside of it is decoded.
+  """The limits of records and replies, equal at both ends; nothing outside of them is decoded.
 
   Attributes:
     vocab: tokens V.
     ell: lattice denominator.
     coding: see `jaxspec.codecs.bits`.
-    max_support: bounds the work on big integers, about ``max_support^2`` steps of machine size for each record.
+    max_support: most tokens of a support. The work on big integers is about ``max_support^2`` machine operations a record.
     max_drafts: records of a message.
-    sends_size: whether a support announces its size (supports by threshold).
+    sends_size: whether the size of a support is sent (supports by threshold).
   """
 
   vocab: int

@@ -1,33 +1,35 @@
-"""Codecs of rounds: what a round of one method looks like as bytes.
+"""Codecs of rounds: the bytes of a round of one method.
 
-A codec (`Wire`) is a frozen value that both ends of a stream hold. It turns the arrays of one row into a frame and back:
+A codec (`RoundCodec`) is a frozen value that both ends of a stream have. It converts the arrays of one row to a frame and
+back:
 
 1. ``encode_draft``: the edge's `Draft` to a frame.
-2. ``decode_draft``: a frame to the `DecodedDraft` that the cloud verifies. Its cursor is the cloud's own. A `CiarWire` moves
-   it over the tokens that the edge accepted locally, which the frame brings.
-3. ``encode_reply`` and ``decode_reply``: what the cloud decided.
+2. ``decode_draft``: a frame to the `DecodedDraft` that the cloud verifies. Its cursor is the cloud's own.
+   `jaxspec.serving.wire.ciar_codec.CiarCodec` moves it over the tokens that the edge accepted locally.
+3. ``encode_reply`` and ``decode_reply``: the cloud's decision.
 
-A codec with ``may_request`` lets the cloud request a distribution before it ends a round (coding ``lazy``). Its reply is a
-request then; ``encode_distribution`` and ``decode_distribution`` are the second part. The frames are those of
-`jaxspec.serving.wire.framing` and `jaxspec.serving.wire.ciar_message`. All that arrives is checked against the cloud's own
-cursor. Functions that read take a `Frame`, or the bytes of one.
+A codec with ``may_request`` lets the cloud request a distribution before it ends a round (coding ``lazy``). Then the reply
+is a request, and ``encode_distribution`` and ``decode_distribution`` are the second part of the call. The frames are those
+of `jaxspec.serving.wire.framing` and `jaxspec.serving.wire.ciar_message`. Everything that arrives is checked against the
+cloud's own cursor. Functions that read take bytes, or a `Frame`, whose checksum is not computed again.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Verdict
-from jaxspec.serving.wire.arrays import on_host
-from jaxspec.serving.wire.frame_reader import FrameReader, Reading
+from jaxspec.serving.wire.arrays import distributions_of_records, host_array, on_host
 from jaxspec.serving.wire.framing import (
   FIRST,
   REPLY,
   REPLY_BYTES,
   REQUEST,
+  DraftMessage,
   Frame,
   Reply,
   read_reply,
@@ -43,9 +45,9 @@ class DecodedDraft(NamedTuple):
 
   Attributes:
     draft: drafts and their distributions, leaves ``[1, K, ...]``, without payload.
-    cursor: the cloud's, as the frame moved it, leaves ``[1]``, round ``[]``.
+    cursor: the cloud's cursor as the frame moved it, leaves ``[1]``, round ``[]``.
     start: position of the first token that the cloud has not read.
-    tokens: ``[fed]`` int32, the committed tokens from there on, then the drafts.
+    tokens: ``[fed]`` int32, the committed tokens from ``start`` on, then the drafts.
     features: ``[fed, D]`` float32, their interval features; None where none are sent.
   """
 
@@ -56,16 +58,31 @@ class DecodedDraft(NamedTuple):
   features: np.ndarray | None = None
 
 
-class Wire(Protocol):
-  """The codec of rounds of one row; frozen, and equal for equal choices.
+class RoundCodec(Protocol):
+  """The codec of the rounds of a row; frozen, and equal for equal settings.
 
   Attributes:
+    method: name of the method in a `Profile`.
+    limits: of records and replies; ``limits.max_drafts`` is the most drafts of a round.
+    distribution_codec: makes the sparse distributions; None where drafts have none.
+    feature_width: numbers in the interval features of a token; 0 sends none.
+    max_sent: room for the tokens of a distribution in a decoded draft; 0 without distributions.
     may_request: whether the cloud may request a distribution before it ends a round.
-    limits: what records and replies must keep to; ``limits.max_drafts`` is the most drafts of a round.
   """
+
+  method: ClassVar[str]
 
   @property
   def limits(self) -> Limits: ...
+
+  @property
+  def distribution_codec(self) -> SparseCodec | None: ...
+
+  @property
+  def feature_width(self) -> int: ...
+
+  @property
+  def max_sent(self) -> int: ...
 
   @property
   def may_request(self) -> bool: ...
@@ -75,11 +92,11 @@ class Wire(Protocol):
     ...
 
   def max_frame_bytes(self, max_len: int) -> int:
-    """No valid frame of the edge is longer, in a row of ``max_len`` tokens."""
+    """Length of the longest valid frame of the edge, in a row of ``max_len`` tokens."""
     ...
 
   def encode_first(self, token: int) -> bytes:
-    """Token 0."""
+    """The frame of token 0."""
     ...
 
   def decode_first(self, frame: Frame | bytes) -> int:
@@ -102,17 +119,13 @@ class Wire(Protocol):
     """
     ...
 
-  def reader(self, max_len: int) -> FrameReader:
-    """What reads the edge's frames without their stream, of rows of up to ``max_len`` tokens."""
-    ...
-
   def decode_draft(self, frame: Frame | bytes, cursor: Cursor, agreement: Agreement) -> DecodedDraft:
     """Reads `encode_draft`.
 
     Args:
       cursor: the cloud's own, leaves ``[1]``, on the host.
     Raises:
-      MessageError: if it is anything but a valid frame of this row at this place.
+      MessageError: if it is anything but a valid frame of this row at this position.
     """
     ...
 
@@ -121,7 +134,7 @@ class Wire(Protocol):
     ...
 
   def decode_reply(self, frame: Frame | bytes, round_: int, num_verified: int) -> Reply:
-    """Reads `encode_reply`, of a round that brought ``num_verified`` drafts.
+    """Reads `encode_reply`, of a round with ``num_verified`` drafts.
 
     Raises:
       MessageError: if it is anything but a valid reply, or request, of this round.
@@ -129,7 +142,7 @@ class Wire(Protocol):
     ...
 
   def encode_distribution(self, draft: Draft, position: int, round_: int) -> tuple[bytes, int]:
-    """The distribution that a request asks for, of the draft at ``position``, and the bits of its payload."""
+    """The requested distribution, of the draft at ``position``, and the bits of its payload."""
     ...
 
   def decode_distribution(self, frame: Frame | bytes, draft: Draft, position: int, round_: int) -> SparseDistribution:
@@ -143,10 +156,10 @@ class Wire(Protocol):
     ...
 
 
-class Framed:
-  """The half of a codec that all kinds share: replies, and that nothing is requested."""
+class BaseCodec:
+  """What all codecs share: replies, and that nothing is requested."""
 
-  limits: Limits
+  limits: Limits  # set when the codec is made
 
   @property
   def may_request(self) -> bool:
@@ -156,7 +169,9 @@ class Framed:
     return write_reply(0, 0, token, self.limits, first=True)
 
   def decode_first(self, frame: Frame | bytes) -> int:
-    return read_reply(frame, self.limits, round_=0, num_drafted=0, expected=FIRST).next_token
+    token = read_reply(frame, self.limits, round_=0, num_drafted=0, expected=FIRST).next_token
+    assert token is not None, "a frame of kind FIRST has a token"
+    return token
 
   def encode_reply(self, round_: int, num_accepted: int, next_token: int | None) -> bytes:
     return write_reply(round_, num_accepted, next_token, self.limits)
@@ -167,42 +182,46 @@ class Framed:
     return read_reply(frame, self.limits, round_=round_, num_drafted=num_verified, expected=expected)
 
   def encode_distribution(self, draft: Draft, position: int, round_: int) -> tuple[bytes, int]:
-    raise ValueError("Must have a wire with requests (coding 'lazy') to send distributions apart, we instead got another")
+    raise ValueError("Must have a codec with requests (coding 'lazy') to send a distribution alone, we instead got another")
 
   def decode_distribution(self, frame: Frame | bytes, draft: Draft, position: int, round_: int) -> SparseDistribution:
-    raise ValueError("Must have a wire with requests (coding 'lazy') to read distributions apart, we instead got another")
+    raise ValueError("Must have a codec with requests (coding 'lazy') to read a distribution alone, we instead got another")
 
 
-def draft_of(got: Reading, window: int) -> Draft:
-  """The drafts of a frame, leaves ``[1, K, ...]``, with room for ``window``; () as proposal where no distributions came."""
-  number = len(got.tokens)
+def draft_of(message: DraftMessage, window: int, max_sent: int) -> Draft:
+  """The drafts of a message, leaves ``[1, K, ...]``.
+
+  Args:
+    window: K.
+    max_sent: room for the tokens of a distribution; 0 gives no proposal.
+  """
+  number = len(message.tokens)
   tokens = np.zeros((1, window), np.int32)
-  tokens[0, :number] = got.tokens
-  proposal = () if got.distributions is None else SparseDistribution(*(leaf[None] for leaf in got.distributions))
-  return Draft(tokens, proposal, np.full(1, number, np.int32))
+  tokens[0, :number] = message.tokens
+  proposal = distributions_of_records(message.records, window, max_sent) if max_sent else ()
+  return Draft.chain(host_array(tokens), proposal, number, 0)
 
 
 def needs_cloud(draft: Draft, cursor: Cursor) -> bool:
   """Whether a round of one row is verified; ``cursor`` is on the host."""
-  return bool(cursor.live[0]) and (draft.needs_verify is None or bool(np.asarray(draft.needs_verify)[0]))
+  return bool(cursor.live[0]) and bool(draft.needs_verify[0])
 
 
-def verdict_of(reply: Reply, num_local: Array) -> Verdict:
-  """The verdict that a reply describes, leaves ``[1]`` on the host, after ``num_local [1]`` locally accepted tokens."""
-  return Verdict(np.asarray(num_local, np.int32) + np.int32(reply.num_accepted), np.full(1, reply.next_token, np.int32))
+def verdict_of(num_accepted: int, next_token: int, num_local: Array) -> Verdict:
+  """The verdict of a reply, leaves ``[1]`` on the host, after ``num_local [1]`` locally accepted tokens."""
+  accepted = np.asarray(num_local, np.int32) + np.int32(num_accepted)
+  return Verdict.one(host_array(accepted), host_array(np.full(1, next_token, np.int32)))
 
 
-def distributions_of(draft: Draft) -> SparseDistribution | None:
-  """The distributions ``[1, K]`` of a draft, on the host; None for an empty one.
+def distributions_of(draft: Draft) -> SparseDistribution:
+  """The distributions ``[1, K]`` of a draft, on the host.
 
   Raises:
     ValueError: for a draft that no frame can hold.
   """
-  if draft.parents is not None:
+  if draft.is_tree:
     raise ValueError("Must have a chain of drafts for a link, we instead got a tree")
-  if draft.tokens.shape[1] == 0:
-    return None
   if not isinstance(draft.proposal, SparseDistribution):
     kind = type(draft.proposal).__name__
-    raise ValueError(f"Must have a drafter of sparse integer distributions for this wire, we instead got {kind}")
+    raise ValueError(f"Must have a drafter of sparse integer distributions for this codec, we instead got {kind}")
   return on_host(draft.proposal)

@@ -1,89 +1,97 @@
-"""Drafts with sparse integer distributions as bytes, in every coding; and no drafts at all."""
+"""Drafts with sparse integer distributions as bytes, in every coding; and rounds without drafts."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
+from typing import ClassVar
 
 import numpy as np
 
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import Cursor, Draft, Drafter
-from jaxspec.serving.wire.arrays import on_host, record_of
+from jaxspec.serving.wire.arrays import distributions_of_records, on_host, record_of
 from jaxspec.serving.wire.bitstream import require
-from jaxspec.serving.wire.frame_reader import FrameReader
-from jaxspec.serving.wire.framing import Frame, max_distribution_bytes, max_message_bytes, write_distribution, write_drafts
+from jaxspec.serving.wire.framing import (
+  Frame,
+  max_distribution_bytes,
+  max_message_bytes,
+  read_distribution,
+  read_drafts,
+  write_distribution,
+  write_drafts,
+)
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.records import Limits
-from jaxspec.serving.wire.round_codec import DecodedDraft, Framed, distributions_of, draft_of
+from jaxspec.serving.wire.round_codec import BaseCodec, DecodedDraft, distributions_of, draft_of
 
 
-class _Records(Framed):
+class _RecordsCodec(BaseCodec):
   """Frames of records: a chain of drafts with the distribution of each. Every round is verified."""
 
-  max_sent: int
+  @property
+  def feature_width(self) -> int:
+    return 0
 
-  def reader(self, max_len: int = 0) -> FrameReader:
-    """What reads the frames, whatever the length of a row."""
-    return FrameReader(self.limits)
+  @property
+  def max_sent(self) -> int:
+    raise NotImplementedError
 
   def max_frame_bytes(self, max_len: int) -> int:
     most = max_message_bytes(self.limits)
     return max(most, max_distribution_bytes(self.limits)) if self.may_request else most
 
   def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
-    distribution, draft = distributions_of(draft), on_host(draft._replace(proposal=()))
-    tokens = draft.tokens[0, : draft.num_drafted[0]].tolist()
-    records = [record_of(distribution, position, token) for position, token in enumerate(tokens)]
+    records = []
+    if draft.tokens.shape[1]:
+      distribution, draft = distributions_of(draft), on_host(draft._replace(proposal=()))
+      tokens = draft.tokens[0, : draft.num_drafted[0]].tolist()
+      records = [record_of(distribution, position, token) for position, token in enumerate(tokens)]
     return write_drafts(int(cursor.round), records, self.limits)
 
   def decode_draft(self, frame: Frame | bytes, cursor: Cursor, agreement: Agreement) -> DecodedDraft:
     round_, length = int(cursor.round), int(cursor.length[0])
     require(bool(cursor.live[0]), "order", "the row has ended")
-    got = self.reader(agreement.max_len).read(frame, 0)
-    require(got.round == round_, "order", f"round {got.round}, waiting for {round_}")
+    message = read_drafts(frame, self.limits)
+    require(message.round == round_, "order", f"a frame of round {message.round} in round {round_}")
     room = agreement.max_len - length - 1  # one position belongs to the cloud's own token
-    require(len(got.tokens) <= room, "range", f"{len(got.tokens)} drafts, the row has room for {room}")
-    tokens = np.concatenate([cursor.last, got.tokens]).astype(np.int32)
-    return DecodedDraft(draft_of(got, self.limits.max_drafts), cursor, length - 1, tokens)
+    require(len(message.tokens) <= room, "range", f"{len(message.tokens)} drafts, the row has room for {room}")
+    tokens = np.array([int(cursor.last[0]), *message.tokens], np.int32)
+    return DecodedDraft(draft_of(message, self.limits.max_drafts, self.max_sent), cursor, length - 1, tokens)
 
 
 @dataclasses.dataclass(frozen=True)
-class SqsWire(_Records):
-  """Drafts with sparse integer distributions, in every coding (`jaxspec.drafters.compressed.CompressedDrafter` drafters).
+class SqsCodec(_RecordsCodec):
+  """Drafts with sparse integer distributions, in every coding (`jaxspec.drafters.compressed.CompressedDrafter`).
 
   Coding ``lazy`` sends tokens and counts. The cloud requests the distribution of a rejected draft in a second part.
 
   Attributes:
-    codec: the drafter's.
+    distribution_codec: the drafter's.
     window: most drafts of a round, the drafter's.
+  Raises:
+    ValueError: for a window or a denominator that a header cannot hold.
   """
 
-  codec: SparseCodec
+  method: ClassVar[str] = "sqs"
+  distribution_codec: SparseCodec
   window: int
 
   def __post_init__(self):
-    _limits_of(self.codec, self.window)  # raises a ValueError for what a header cannot hold
-
-  @property
-  def limits(self) -> Limits:
-    """What records and replies must keep to."""
-    return _limits_of(self.codec, self.window)
+    object.__setattr__(self, "limits", Limits.of(self.distribution_codec, self.window))
 
   @property
   def max_sent(self) -> int:
-    """Room for the tokens of a distribution in the cloud."""
-    return 1 if self.may_request else self.codec.max_sent
+    return 1 if self.may_request else self.distribution_codec.max_sent
 
   @property
   def may_request(self) -> bool:
-    return self.codec.coding == "lazy"
+    return self.distribution_codec.coding == "lazy"
 
   def check_drafter(self, drafter: Drafter) -> None:
     if drafter.window != self.window or drafter.may_accept_locally:
       raise ValueError(
-        f"Must have a drafter that sends up to {self.window} drafts in every round for this wire, "
+        f"Must have a drafter that sends up to {self.window} drafts in every round for this codec, "
         f"we instead got window {drafter.window}, may_accept_locally {drafter.may_accept_locally}"
       )
 
@@ -92,38 +100,39 @@ class SqsWire(_Records):
     return write_distribution(round_, position, record, self.limits)
 
   def decode_distribution(self, frame: Frame | bytes, draft: Draft, position: int, round_: int) -> SparseDistribution:
-    got = self.reader().read(frame, 1)
-    at = (got.round, got.position)
+    require(self.may_request, "kind", "a distribution without a request")
+    sent_round, sent_position, record = read_distribution(frame, self.limits)
+    at = (sent_round, sent_position)
     require(at == (round_, position), "order", f"distribution of round {at[0]}, position {at[1]}")
     token, count = int(draft.tokens[0, position]), int(draft.proposal.counts[0, position, 0])
-    ids, counts = got.distributions.ids[0], got.distributions.counts[0]
-    said = int(counts[ids == token].sum())  # entries after the last one have no weight
-    require(said == count, "range", f"token {token} has count {said}, its draft said {count}")
-    return got.distributions  # of one position: leaves [1, ...]
+    sent = dict(zip(record.ids, record.counts)).get(token, 0)
+    require(sent == count, "range", f"token {token} has count {sent}, its draft said {count}")
+    found = distributions_of_records([record], 1, self.distribution_codec.max_sent)
+    return SparseDistribution(*(leaf[0] for leaf in found))
 
 
 @dataclasses.dataclass(frozen=True)
-class PlainWire(_Records):
-  """No drafts: the cloud draws every token (`jaxspec.core.loop.NO_DRAFTER`), for an edge without a draft network.
+class PlainCodec(_RecordsCodec):
+  """Rounds without drafts, for an edge without a draft network (`jaxspec.core.no_draft.NO_DRAFTER`).
 
   Attributes:
     vocab: tokens V.
   """
 
+  method: ClassVar[str] = "plain"
   vocab: int
-  max_sent = 1
+
+  def __post_init__(self):
+    object.__setattr__(self, "limits", Limits(self.vocab, 1, "paper", 1, 0, False))
 
   @property
-  def limits(self) -> Limits:
-    """What replies must keep to."""
-    return Limits(self.vocab, 1, "paper", 1, 0, False)
+  def distribution_codec(self) -> None:
+    return None
+
+  @property
+  def max_sent(self) -> int:
+    return 1
 
   def check_drafter(self, drafter: Drafter) -> None:
     if drafter.window:
-      raise ValueError(f"Must have a drafter without drafts for this wire, we instead got a window of {drafter.window}")
-
-
-@functools.cache
-def _limits_of(codec: SparseCodec, window: int) -> Limits:
-  """One object for equal choices: its sizes are big integers that are computed once."""
-  return Limits.of(codec, window)
+      raise ValueError(f"Must have a drafter without drafts for this codec, we instead got a window of {drafter.window}")

@@ -1,12 +1,13 @@
 """The exchange of coding ``lazy``: tokens and counts first, a whole distribution only where a draft was rejected.
 
-The acceptance test reads ``qhat(x)`` alone. The residual needs the whole distribution, of at most one position of a round.
-So the target side tests, keeps its own distribution of the position where the row ended, and asks. What it draws afterwards
-uses the uniform that the eager exchange would have used, hence the same token.
+The acceptance test reads ``qhat(x)`` alone. The residual needs the whole distribution, at no more than one position of a
+round. So the target side tests the drafts, stores its own distribution at the position where the row ended, and requests the
+draft's. It then draws with the same uniform number as in one exchange, hence the same token.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -22,10 +23,10 @@ from jaxspec.sampling.residual import lossless_weights, usable_weights
 
 
 class Tested(NamedTuple):
-  """What the target side knows before it has the distributions that it asks for."""
+  """The result of the tests, before the requested distributions have arrived."""
 
-  verdict: Verdict  # `next_token` is not valid where `asks`
-  asks: Array  # [B] bool
+  verdict: Verdict  # its own token is not valid where `requests`
+  requests: Array  # [B] bool, the row needs the distribution of the rejected draft
   p: Array  # [B, V] the target's distribution at the position where the row ended
 
 
@@ -39,8 +40,9 @@ def judge_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: V
   if not isinstance(verdict.feedback, jnp.ndarray):
     raise ValueError("Must have a verifier with feedback_fn=target_logits for coding 'lazy', we instead got no feedback")
   row = at_position(verdict.feedback, verdict.num_accepted)
-  asks = trees.ended_by_rejection(draft, verdict) & ~verdicts.ends_on_draft(target.cursor, draft, verdict)
-  return target.replace(verifier=state), Tested(verdict._replace(feedback=()), asks & target.cursor.live, probabilities(row))
+  requests = trees.ended_by_rejection(draft, verdict) & ~verdicts.ends_on_draft(target.cursor, draft, verdict)
+  tested = Tested(verdict._replace(feedback=()), requests & target.cursor.live, probabilities(row))
+  return dataclasses.replace(target, verifier=state), tested
 
 
 def finish_round(
@@ -53,7 +55,8 @@ def finish_round(
   """
   cursor, p = target.cursor, tested.p
   keys = rng.stream_keys(target.keys, rng.Stream.VERIFY, cursor.round)
-  weights = usable_weights(lossless_weights(tested.verdict.next_token, p, dense(distribution, p.shape[-1])), p)
+  rejected = tested.verdict.next_tokens
+  weights = usable_weights(lossless_weights(rejected[:, 0], p, dense(distribution, p.shape[-1])), p)
   drawn = inverse_cdf(weights, rng.final_uniform(keys))
-  verdict = tested.verdict._replace(next_token=jnp.where(tested.asks, drawn, tested.verdict.next_token))
-  return target.replace(cursor=verdicts.advance(cursor, draft, verdict, target.max_len)), verdict
+  verdict = tested.verdict._replace(next_tokens=jnp.where(tested.requests[:, None], drawn[:, None], rejected))
+  return dataclasses.replace(target, cursor=verdicts.advance(cursor, draft, verdict, target.max_len)), verdict

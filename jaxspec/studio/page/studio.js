@@ -424,7 +424,7 @@ async function begin() {
   const noun = about.kind === "class" ? "Classes" : about.kind === "text" ? "Beginnings of texts" : "Prompts";
   $("about").textContent = `Networks ${about.bundle}: ${about.noun}s, ${about.methods.length} methods. Prompts stay on the machine that decodes.`;
   $("prompts-label").textContent = `${noun}, one per line`;
-  $("prompts-hint").textContent = `Up to ${about.limits.prompts} lines of ${about.limits.prompt_letters} letters.` + (about.classes.length ? ` Classes: ${about.classes.slice(0, 12).join(", ")}…` : "");
+  $("prompts-hint").textContent = `Up to ${about.limits.prompts} lines of ${about.limits.prompt_letters} characters.` + (about.classes.length ? ` Classes: ${about.classes.slice(0, 12).join(", ")}…` : "");
   $("prompts").value = about.example;
   $("seed").max = about.limits.seed;
   $("length-field").hidden = about.noun !== "text";

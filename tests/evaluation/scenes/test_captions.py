@@ -1,4 +1,4 @@
-"""Captions say what requests demand, and are read back as the same request."""
+"""Captions state the demands of requests, and are parsed to the same request."""
 
 import numpy as np
 import pytest

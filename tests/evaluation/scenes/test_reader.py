@@ -103,7 +103,7 @@ def test_a_thousand_noisy_images_are_read():
 
 
 def packed(background: str, objects: list[Object]) -> list[Scene]:
-  """Scenes that show all of the objects, each in the first one that has room."""
+  """Scenes with all of the objects, each in the first scene with enough space."""
   full, open_ = [], []
   for one in objects:
     found = next((group for group in open_ if all(are_apart(one, other) for other in group)), [])

@@ -1,4 +1,4 @@
-"""Demands are scored one by one; tables have intervals; distributions of what is open are compared."""
+"""Demands are scored one by one; tables have intervals; distributions of unconstrained attributes are compared."""
 
 import dataclasses
 import functools
@@ -82,7 +82,7 @@ def test_painted_images_are_right_and_other_captions_are_not():
   scores = score_images(captions, np.stack(images))
   assert all(held["right"] for held in scores.held)
   others = score_readings(scores.requests[1:] + scores.requests[:1], scores.readings)
-  assert np.mean([held["right"] for held in others.held]) <= 0.02  # true by chance: "a cat" of an image of a cat
+  assert np.mean([held["right"] for held in others.held]) <= 0.02  # correct by chance: "a cat" for an image of a cat
   for request, reading, held in zip(others.requests, others.readings, others.held, strict=True):
     if held["right"]:
       assert {phrase.noun for phrase in request.phrases} == {one.noun for one in reading.objects}
@@ -102,7 +102,7 @@ def requested(index: int, split: str):
 
 
 def painted(seed: int, count: int, split: str = "train", change=lambda index, scene: scene):
-  """Scores of scenes that the painter draws for the captions of one seed; ``change`` may spoil them."""
+  """Scores of scenes that the painter draws for the captions of one seed; ``change`` may modify them."""
   requests = [requested(index, split) for index in range(count)]
   generator = np.random.default_rng(seed)
   scenes = [change(index, sample_scene(generator, request)) for index, request in enumerate(requests)]
@@ -196,7 +196,7 @@ def test_which_of_two_methods_is_nearer_to_a_third():
 
 @pytest.mark.slow
 def test_p_values_of_equal_distributions_are_valid(monkeypatch):
-  # The painter draws the same scenes for the same captions in each of the 100 comparisons: they are drawn and counted once.
+  # The scenes are equal in each of the 100 comparisons, so they are drawn and counted once.
   drawn = []
   monkeypatch.setattr(faithful, "open_values", functools.cache(faithful.open_values))
 
@@ -219,5 +219,5 @@ def test_p_values_of_equal_distributions_are_valid(monkeypatch):
   ):
     p_values = np.array([[row.p_value for row in compare(seed).values()] for seed in range(100)])
     assert (np.mean(p_values <= 0.1, axis=0) < 0.2).all()
-    # Colour and number are open in few captions; ties make their p values large.
+    # Colour and number are unconstrained in few captions; ties make their p values large.
     assert (np.mean(p_values <= 0.5, axis=0)[:4] > 0.3).all()

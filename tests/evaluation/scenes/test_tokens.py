@@ -1,4 +1,4 @@
-"""Tokens of scenes from a table of tiles: those that the tokenizer gives their images."""
+"""Tokens of scenes from a table of tiles equal those of the tokenizer."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""Devices that play traces against a server of the toy engine, and what the report says of it."""
+"""Devices that play traces against a server of the toy engine, and their report."""
 
 import json
 import math
@@ -47,7 +47,7 @@ def test_stages():
 
 
 def test_a_report(server, traces):
-  """Every reply is the recorded one; the server's own counters agree with what the devices did."""
+  """Every reply is the recorded one; the server's counters agree with the calls of the devices."""
   with socket.create_server(("127.0.0.1", 0)) as free:
     port = free.getsockname()[1]
   stop = server.metrics.listen("127.0.0.1", port)
@@ -72,7 +72,7 @@ def test_a_report(server, traces):
 
 
 def test_devices_that_are_not_answered(server, traces):
-  """Another reply, a server that is gone: counted, and the others go on."""
+  """Another reply, a stopped server: counted, and the others continue."""
   trace = traces[0]
   odd = trace._replace(calls=(trace.calls[0]._replace(reply=b"another one"), *trace.calls[1:]))
   (stage,) = run_load(lambda: connect(server.address), [odd], devices=1)["stages"]
@@ -80,7 +80,7 @@ def test_devices_that_are_not_answered(server, traces):
   server.engine_thread.engine.fails = True
   impatient = dict(devices=2, policy=Policy(give_up_s=0.2))
   first, second = run_load(lambda: connect(server.address, patience_s=0.2), traces, **impatient)["stages"]
-  assert len(first["failures"]) == 1 and len(second["failures"]) == 2 and "no server answers" in second["failures"][1]
+  assert len(first["failures"]) == 1 and len(second["failures"]) == 2 and "no server replies" in second["failures"][1]
   assert second["calls"] == 0 and second["call_s"] is None
 
 
@@ -123,7 +123,7 @@ def test_metrics_that_are_not_there():
 
 @pytest.fixture
 def folder(traces, tmp_path, monkeypatch):
-  """The traces as files, in an empty folder that is the present one."""
+  """The traces as files, in an empty working directory."""
   monkeypatch.chdir(tmp_path)
   (tmp_path / "traces").mkdir()
   for number, trace in enumerate(traces[:2]):
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_load_is_one_line(folder, capsys):
   with socket.create_server(("127.0.0.1", 0)) as free:
     nobody = f"grpc://127.0.0.1:{free.getsockname()[1]}"
   fails = lambda *args: _one_line(command(capsys, *args))
-  assert "no server answers" in fails(nobody, "--give-up", 0.2)
+  assert "no server replies" in fails(nobody, "--give-up", 0.2)
   assert "grpcs://HOST:PORT" in fails("127.0.0.1:1")
   assert "No such file" in fails(nobody, "--token-file", "nothing")
   with Server(ToyEngine()) as server:
@@ -179,7 +179,7 @@ def _one_line(outcome):
 
 
 def test_a_load_through_a_relay_with_tls_and_a_token(folder, capsys, tmp_path):
-  """The certificate is that of the host that was named, not of the relay."""
+  """The certificate is that of the named host, not of the relay."""
   authority = trustme.CA()
   pair = authority.issue_cert("localhost")
   authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))

@@ -1,4 +1,4 @@
-"""Traces that are recorded at a server that computes, and played against it."""
+"""Traces recorded at a real server, and played against it."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests.exit_status import status_of
 
 
 def test_a_recorded_decode_is_played(tmp_path, monkeypatch, capsys):
-  """Every reply is the recorded one; compiling is no pause of the edge."""
+  """Every reply is the recorded one; compilation does not count as a pause of the edge."""
   monkeypatch.chdir(tmp_path)
   pair = fake_language.make(tmp_path / "pair")
   sizes = dict(max_streams=2, max_rows=2, widths=(8,), max_prompt=8, max_len=12)

@@ -1,4 +1,4 @@
-"""The relay: when bytes arrive, in closed form and through sockets; a decode over it against `link_seconds`."""
+"""The relay: arrival times of bytes, in closed form and through sockets; a decode over it against `link_seconds`."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ import pytest
 
 from experiments.server import relay as relay_command
 from experiments.server.relay import RETRANSMISSION_S, Link, Relay, Shape, relaying
-from jaxspec.serving.edge.observer import Watch
+from jaxspec.serving.edge.observer import Observer
 from jaxspec.serving.wire.link_model import NETWORKS, Network, link_seconds
 from tests.exit_status import status_of
 
@@ -50,7 +50,7 @@ def test_a_relay_on_ipv6(echo):
 
 @pytest.fixture
 def echo():
-  """A port that sends back what it gets, with an ``!`` at the end of the connection."""
+  """A port that echoes its input, with an ``!`` at the end of the connection."""
   listener = socket.create_server(("127.0.0.1", 0))
 
   def answer(connection):
@@ -85,7 +85,7 @@ def received(connection, size):
 
 
 def test_bytes_come_whole_and_late(echo):
-  """Both directions of two connections at once, each with the whole rate; ends are passed on."""
+  """Both directions of two connections at once, each with the full rate; ends are forwarded."""
   data, shape = bytes(range(256)) * 40, Shape(bits_per_s=8e5, delay_s=0.05)
   with Relay(echo, shape) as relay, dial(relay.host) as first, dial(relay.host) as second:
     began = time.monotonic()
@@ -121,7 +121,7 @@ def test_a_connection_is_cut_and_a_target_is_not_there(echo):
 
 
 def test_a_connection_goes_silent_and_new_ones_go_elsewhere(echo):
-  """What is sent is lost, and nobody is told."""
+  """Sent bytes are lost without an error."""
   with Relay(echo) as relay, dial(relay.host) as connection:
     connection.sendall(b"a")
     assert received(connection, 1) == b"a"
@@ -158,7 +158,7 @@ def test_the_command(capsys):
   assert line.startswith("relaying at 127.0.0.1:") and process.returncode == 0
 
 
-class CallTimes(Watch):
+class CallTimes(Observer):
   def __init__(self):
     super().__init__()
     self.seconds = []
@@ -173,32 +173,32 @@ class CallTimes(Watch):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_decode_takes_the_seconds_of_the_network(name):
-  """Calls through the relay against those through one that only forwards, with the bytes that the client counted."""
+  """Calls through the relay against calls through one that only forwards, with the bytes counted by the client."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
   from jaxspec.serving.edge.connection import connect
-  from jaxspec.serving.edge.reliable_stream import Session
+  from jaxspec.serving.edge.reliable_stream import ReliableStream
   from jaxspec.serving.server.server import Server
-  from tests.serving.edge.toy_edge import ToyEdge, opening
+  from tests.serving.edge.toy_edge import ToyEdge, handshake
   from tests.serving.edge.toy_engine import ToyEngine
 
   calls = 40
 
   def call_of(address):
-    """Seconds of a call, and its bytes. Of the quickest quarter the slowest: others use this machine too."""
-    cloud, watch = connect(address), CallTimes()
-    ToyEdge(Session(cloud), opening(90), 5).run()  # the connection is warm
+    """Seconds of a call, and its bytes. The slowest of the quickest quarter, since the machine is shared."""
+    cloud, observer = connect(address), CallTimes()
+    ToyEdge(ReliableStream(cloud, handshake(90)), 5).run()  # the connection is warm
     before = (cloud.uplink_bytes, cloud.downlink_bytes)
-    ToyEdge(Session(cloud, watch=watch), opening(91), calls).run()
+    ToyEdge(ReliableStream(cloud, handshake(91), observer=observer), calls).run()
     sent = cloud.uplink_bytes - before[0], cloud.downlink_bytes - before[1]
     cloud.hang_up()
-    return statistics.quantiles(watch.seconds, n=4)[0], sent
+    return statistics.quantiles(observer.seconds, n=4)[0], sent
 
-  # And a rate at which the bytes count too.
+  # And a rate at which the bytes are noticeable.
   for network in (NETWORKS[name], Network(1e5, NETWORKS[name].latency_s)):
     with Server(ToyEngine()) as server, contextlib.ExitStack() as stack:
       target = server.address.removeprefix("grpc://")
       hosts = [stack.enter_context(relaying(target, shape)) for shape in (Shape(), Shape.of(network))]
       (near, _), (far, (up, down)) = [call_of(f"grpc://{host}") for host in hosts]
-    all_calls = calls + 2  # opening and closing
+    all_calls = calls + 2  # handshake and closing
     wanted = link_seconds(network, calls=all_calls, uplink_bytes=up, downlink_bytes=down).total / all_calls
     assert abs(far - near - wanted) < 0.1 * wanted + 0.005, (far, near, wanted)

@@ -1,4 +1,4 @@
-"""Tables of the server: what they count, by hand; attackers against a toy; a few schedules of real networks."""
+"""Tables of the server: counts by hand; attackers against a toy; a few schedules of real networks."""
 
 import asyncio
 import collections
@@ -65,7 +65,7 @@ def test_timed_functions_do_not_count_what_is_timed_inside():
 
 
 def test_a_network_against_its_model():
-  """Twice the latency that the model counts once is a ratio of two, and of one for the other reading."""
+  """Twice the modelled latency is a ratio of two, and of one for the other model."""
   network = NETWORKS["4g"]
   near = [networks.Run(1.0 + 0.1 * index, 10, 0, 0, 0, (1,)) for index in range(4)]
   far = [run._replace(seconds=run.seconds + 2 * 10 * network.latency_s) for run in near]
@@ -79,7 +79,7 @@ def test_a_network_against_its_model():
 
 
 def test_cases_are_compared_sequence_by_sequence():
-  """With the bases of the same temperature; prompts are the units, however often each is continued."""
+  """With references of the same temperature; prompts are the clusters, with any number of continuations each."""
   table = TABLES["networks_sqs"]
   pairs = table.pairs(list(table.cases))
   assert len(pairs) == 2 * 3 * 2 and pairs["C-SQS, fast controller, T = 0.6", "K-SQS, K = 8"] == "K-SQS, K = 8, T = 0.6"
@@ -98,7 +98,7 @@ def test_stops_are_summed():
 
 
 def test_attackers_get_the_statuses_of_the_protocol(tmp_path):
-  """Every kind of input; nothing that was not foreseen leaves the server, and it has no stream left."""
+  """Every kind of input; the server returns documented statuses only, and keeps no stream."""
   for number in range(2):
     write_trace(tmp_path / f"{number}.json", recorded(number, lazy=number == 1)[0])
   with Server(ToyEngine()) as server:

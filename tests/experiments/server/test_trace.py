@@ -1,4 +1,4 @@
-"""Traces: recorded, written, read, and played against servers that forget, differ or are gone."""
+"""Traces: recorded, written, read, and played against servers that forget, differ or stop."""
 
 import json
 
@@ -12,17 +12,17 @@ from experiments.server.trace import read_trace, read_traces, write_trace
 from jaxspec.serving.wire.cloud import CloudError, Profile, Status
 from tests.serving.edge.faulty import Clock, Fault, FaultyCloud
 from tests.serving.edge.test_faults import undisturbed
-from tests.serving.edge.toy_edge import ToyEdge, opening
+from tests.serving.edge.toy_edge import ToyEdge, handshake
 from tests.serving.edge.toy_engine import ToyEngine
 
 CALLS, THINK_S = 12, 0.25
 
 
 def recorded(number=0, *, lazy=False, schedule=None):
-  """A trace of an edge that thinks for a while before each call."""
+  """A trace of an edge with a pause before each call."""
   cloud = FaultyCloud(schedule)
   recorder = Recorder(cloud.clock)
-  edge = ToyEdge(cloud.session(watch=recorder), opening(number, lazy=lazy), CALLS)
+  edge = ToyEdge(cloud.reliable(handshake(number, lazy=lazy), observer=recorder), CALLS)
   for _ in edge.steps():
     cloud.clock.sleep(THINK_S)
   assert edge.replies == undisturbed(number, CALLS, lazy)[0]
@@ -32,7 +32,7 @@ def recorded(number=0, *, lazy=False, schedule=None):
 def replay(trace, schedule=None, **kwargs):
   clock = Clock()
   cloud = FaultyCloud(schedule, clock=clock, **kwargs)
-  return play(trace, cloud, clock=clock, sleep=clock.sleep, uniform=lambda: 0.5), cloud
+  return play(trace, cloud, settings=cloud.retry_settings), cloud
 
 
 def untimed(trace):
@@ -55,7 +55,7 @@ def test_a_trace_has_what_crossed(lazy, tmp_path):
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("fault", [None, Fault.KILL_BEFORE, Fault.DROP_REPLY])
 def test_every_reply_is_the_recorded_one(lazy, fault):
-  """Whatever happens to the recording and to the replay."""
+  """With faults in the recording and in the replay."""
   trace, recorder = recorded(lazy=lazy, schedule={5: fault})
   assert untimed(trace) == untimed(recorded(lazy=lazy)[0])
   assert recorder.resumes == (fault is Fault.KILL_BEFORE) and (recorder.retries > 0) == (fault is not None)
@@ -82,7 +82,7 @@ def test_a_server_that_cannot_answer_it():
   with pytest.raises(ValueError, match="numerics .*6f6f6f.* where the trace has 6e6e6e"):
     replay(trace, make_engine=lambda: ToyEngine(numerics=b"o" * 32))
   with pytest.raises(ValueError, match="networks"):
-    replay(trace._replace(opening=trace.opening._replace(model=b"x" * 32)))
+    replay(trace._replace(handshake=trace.handshake._replace(model=b"x" * 32)))
   with pytest.raises(ValueError, match="we instead got one of method=eagle window=2"):
     replay(trace._replace(profile=Profile(0, "eagle", window=2)))
   with pytest.raises(CloudError) as caught:
@@ -127,12 +127,12 @@ def test_files_that_are_no_traces(tmp_path):
 
 
 def test_a_stream_has_one_trace():
-  """And none where no stream was opened."""
+  """And none without an open stream."""
   cloud = FaultyCloud()
   recorder = Recorder(cloud.clock)
   with pytest.raises(ValueError, match="over a network"):
     recorder.trace(cloud.description, 3)
-  ToyEdge(cloud.session(watch=recorder), opening(), 2).run()
+  ToyEdge(cloud.reliable(handshake(), observer=recorder), 2).run()
   assert len(recorder.trace(cloud.description, 3).calls) == 2
   with pytest.raises(ValueError, match="over a network"):
     recorder.trace(cloud.description, 3)

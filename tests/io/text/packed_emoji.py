@@ -1,4 +1,4 @@
-"""A tiny emoji set, packed as the whole one is: drawings without meaning under true names."""
+"""A tiny emoji set in the format of the full one: meaningless drawings with real names."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Captions are cleaned as those of the released networks were; ftfy is asked for only where it matters."""
+"""Captions are cleaned as for the released networks; ftfy is required only for text that it changes."""
 
 import importlib.util
 import sys
@@ -12,7 +12,7 @@ from tests import t5_folders
 HAS_FTFY = importlib.util.find_spec("ftfy") is not None
 PAIRS = list(zip(t5_folders.TEXT["prompts"], t5_folders.TEXT["cleaned"]))
 PAIRS += [("a 3.5×4 5х6 b", "a b"), ("one&nbsp;ＡＢ", "one ab")]
-# Each rule, with what the official code makes of it.
+# Each rule, with the result of the official code.
 RULES = [
   ("a+red%20fox", "a red fox"),
   ("<person> and <PERSON>", "person and person"),

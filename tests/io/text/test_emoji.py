@@ -32,7 +32,7 @@ def test_family_rule(label, family):
 
 
 def test_splits_follow_the_family_rule():
-  """A tenth of the families is held out altogether, a seventh in one style."""
+  """A tenth of the families is held out in all styles, a seventh in one style."""
   families = [f"family {number}" for number in range(2000)]
   found = [tuple(emoji_split(family, style) for style in STYLES) for family in families]
   whole = [set(splits) == {"val_concept"} for splits in found]

@@ -1,4 +1,4 @@
-"""The packing script: one-line errors, reproducible files, no files that are half written. There are no downloads."""
+"""The packing script: one-line errors, reproducible files, no partial files. There are no downloads."""
 
 import json
 import shutil

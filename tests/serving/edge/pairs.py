@@ -26,10 +26,11 @@ from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, inter
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.rules.greedy import greedy
 from jaxspec.rules.sparse import lossless_sparse
-from jaxspec.serving.wire.ciar_codec import CiarWire
+from jaxspec.serving.edge.edge_stream import Edge
+from jaxspec.serving.wire.ciar_codec import CiarCodec
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
-from jaxspec.serving.wire.round_codec import Wire
-from jaxspec.serving.wire.sqs_codec import PlainWire, SqsWire
+from jaxspec.serving.wire.round_codec import RoundCodec
+from jaxspec.serving.wire.sqs_codec import PlainCodec, SqsCodec
 from jaxspec.serving.wire.traffic import Traffic
 from tests.ciar_pair import markov_gated, transformer_gated
 from tests.helpers import DRAFT, TARGET, random_params, side
@@ -44,7 +45,11 @@ class Case(NamedTuple):
   params: jaxspec.SpecParams
   drafter: Drafter
   verifier: Verifier
-  wire: Wire
+  codec: RoundCodec
+
+  def edge(self, **options) -> Edge:
+    """The draft side over a cloud."""
+    return Edge(self.params.draft, self.drafter, self.codec, **(dict(max_len=MAX_LEN) | options))
 
   def parts(self):
     """Keyword arguments of `jaxspec.speculate`."""
@@ -73,7 +78,7 @@ def transformer_case(name: str) -> Case:
     target, weights = target_network()
     params = jaxspec.SpecParams((), side(weights))
     verifier = jaxspec.TargetVerifier(target, jaxspec.lossless, warp=jaxspec.Warp())
-    return Case(params, NO_DRAFTER, verifier, PlainWire(TARGET.vocab_size))
+    return Case(params, NO_DRAFTER, verifier, PlainCodec(TARGET.vocab_size))
   return _ciar(variant)
 
 
@@ -98,7 +103,7 @@ def _sqs(coding: str) -> Case:
   drafting = CompressedParams(side(weights), settings(kind, 6), jnp.float32(140.0 if coding == "half" else 70.0))
   params = jaxspec.SpecParams(drafting, side(target_weights))
   drafter, verifier = CompressedDrafter(draft, codec, window=4), verifier_of(target, lazy=coding == "lazy")
-  return Case(params, drafter, verifier, SqsWire(codec, 4))
+  return Case(params, drafter, verifier, SqsCodec(codec, 4))
 
 
 CIAR_CODEC = topk_lattice(TARGET.vocab_size, 5, ell=20)
@@ -116,7 +121,7 @@ def _ciar(variant: str) -> Case:
     options |= dict(features=phi, inject="both")
   params, parts = transformer_gated(**options)
   params = params._replace(draft=params.draft._replace(draw=draw, features=features))
-  return Case(params, **parts, wire=CiarWire(TARGET.vocab_size, 3, codec, width))
+  return Case(params, **parts, codec=CiarCodec(TARGET.vocab_size, 3, codec, width))
 
 
 def markov_case(name: str, *, window: int = 3, vocab: int = 5, seed: int = 3) -> Case:
@@ -126,13 +131,13 @@ def markov_case(name: str, *, window: int = 3, vocab: int = 5, seed: int = 3) ->
   if method == "sqs":
     codec = codec_of("top", vocab, vocab if variant == "dense" else 3, ell=7, coding=variant)
     params, drafter, verifier = markov_pair(p, q, codec, settings("top", 3), window=window, budget=40.0)
-    return Case(params, drafter, verifier, SqsWire(codec, window))
+    return Case(params, drafter, verifier, SqsCodec(codec, window))
   codec = topk_lattice(vocab, 3, ell=7) if variant == "exact" else None
   options = dict(rule=lossless_sparse, draw=SparseDraw(codec)) if codec else dict(rule=greedy)
   params, parts = markov_gated(p, q, window=window, tau=0.45, **options)
   if codec:
     params = params._replace(draft=params.draft._replace(draw=TopKParams(jnp.int32(3))))
-  return Case(params, **parts, wire=CiarWire(vocab, window, codec))
+  return Case(params, **parts, codec=CiarCodec(vocab, window, codec))
 
 
 def assert_gated_traffic(out: jaxspec.DecodeResult, traffic: Traffic) -> None:

@@ -63,7 +63,7 @@ def test_names_of_this_machine(monkeypatch):
 
 @pytest.fixture
 def proxy(monkeypatch):
-  """A port that every proxy variable names, and that nobody should connect to."""
+  """A port in every proxy variable, without connections."""
   with socket.create_server(("127.0.0.1", 0)) as listener:
     listener.settimeout(0.05)
     for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY"):

@@ -1,4 +1,4 @@
-"""An edge that accepts tokens locally over a cloud: the fused loop's tokens and counters, and what was sent."""
+"""An edge that accepts tokens locally over a cloud: the fused loop's tokens and counters, and the traffic."""
 
 import functools
 
@@ -20,13 +20,11 @@ served = functools.cache(lambda: serve(*NAMES))
 
 @functools.cache
 def decoded(name, target_prefix):
-  """In one program and over a cloud, every row with a seed of its own; and the traffic."""
+  """In one program and over a cloud, every row with its own seed; and the traffic."""
   case = served().cases[NAMES.index(name)]
   kwargs = dict(max_len=MAX_LEN, target_prefix=target_prefix, end_token=4)
   out = jaxspec.speculate(case.params, *rows_of(ROWS), **case.parts(), **kwargs)
-  far, traffic = decode_over_cloud(
-    case.params.draft, *rows_of(ROWS), cloud=LocalCloud(served().engine), drafter=case.drafter, wire=case.wire, **kwargs
-  )
+  far, traffic = decode_over_cloud(case.edge(**kwargs), *rows_of(ROWS), LocalCloud(served().engine))
   return jax.tree.map(np.asarray, out), far, traffic
 
 
@@ -49,7 +47,7 @@ def test_a_cloud_gives_the_tokens_of_the_loop(name, target_prefix):
 
 @pytest.mark.slow
 def test_a_row_ends_where_its_end_token_is():
-  """Rows end in the prefix, by a local token and by the cloud's own; none is asked about afterwards."""
+  """Rows end in the prefix, by a local token and by the cloud's own, without later calls."""
   out, far, _ = decoded("markov:ciar-exact", 3)
   ends = out.tokens[np.arange(ROWS), out.lengths - 1] == 4
   kinds = set(out.origin[np.arange(ROWS), out.lengths - 1][ends].tolist())

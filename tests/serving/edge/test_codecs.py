@@ -1,4 +1,4 @@
-"""Codecs of rounds against a hostile edge: what a frame says is refused, or is a draft within the bounds of the stream."""
+"""Codecs of rounds against a hostile edge: a frame is rejected, or is a draft within the bounds of the stream."""
 
 import functools
 import zlib
@@ -29,19 +29,19 @@ def cursor_of(last=1, length=4, *, live=True, round_=2):
   return Cursor(np.full(1, last, np.int32), np.full(1, length, np.int32), np.full(1, live), np.int32(round_), np.int32(4))
 
 
-def draft_of(wire, *, number=1, last=1, read=3, max_len=8):
+def draft_of(codec, *, number=1, last=1, read=3, max_len=8):
   """A draft of the first ``number`` of three positions, of an edge that has the token ``last`` everywhere."""
   tokens = np.zeros((1, 3), np.int32)
-  counts = np.broadcast_to(np.array([4, 2, 2]) << 21 if wire.limits.coding == "half" else np.array([3, 2, 2]), (1, 3, 3))
+  counts = np.broadcast_to(np.array([4, 2, 2]) << 21 if codec.limits.coding == "half" else np.array([3, 2, 2]), (1, 3, 3))
   proposal = SparseDistribution(np.zeros_like(counts) + np.arange(3), counts, 0 * tokens + 3, counts.sum(-1))
   payload = PendingTokens(np.full((1, max_len), last, np.int32), np.full(1, read))
-  return jaxspec.Draft(tokens, proposal, np.full(1, number), needs_verify=np.ones(1, bool), payload=payload)
+  return jaxspec.Draft.chain(tokens, proposal, number, 0, payload=payload)
 
 
-def spoken(wire, *, number=1, last=1, length=4, read=3, round_=2, max_len=8):
-  """The frame of an edge that stands at ``length``, with ``number`` drafts."""
-  draft = draft_of(wire, number=number, last=last, read=read, max_len=max_len)
-  return wire.encode_draft(draft, cursor_of(last, length, round_=round_), max_len)[0]
+def spoken(codec, *, number=1, last=1, length=4, read=3, round_=2, max_len=8):
+  """The frame of an edge at ``length``, with ``number`` drafts."""
+  draft = draft_of(codec, number=number, last=last, read=read, max_len=max_len)
+  return codec.encode_draft(draft, cursor_of(last, length, round_=round_), max_len)[0]
 
 
 def attacked(data, generator):
@@ -61,14 +61,14 @@ def attacked(data, generator):
 
 @pytest.mark.parametrize("name", (*NAMES, "sqs-paper", "sqs-half", "ciar-exact"))
 def test_hostile_frames_with_valid_checksums(name):
-  wire, generator = case_of(name).wire, np.random.default_rng(0)
+  codec, generator = case_of(name).codec, np.random.default_rng(0)
   agreement, own = Agreement(8, (4,)), cursor_of()
   accepted, refused = 0, set()
   for _ in range(2000):
-    data = spoken(wire, number=int(generator.integers(0, 4)))
-    wire.decode_draft(data, own, agreement)  # unedited it is valid
+    data = spoken(codec, number=int(generator.integers(0, 4)))
+    codec.decode_draft(data, own, agreement)  # unedited it is valid
     try:
-      got = wire.decode_draft(attacked(data, generator), own, agreement)
+      got = codec.decode_draft(attacked(data, generator), own, agreement)
     except MessageError as error:
       assert error.reason in REASONS, error
       refused.add(error.reason)
@@ -76,9 +76,11 @@ def test_hostile_frames_with_valid_checksums(name):
     accepted += 1
     number, length = int(got.draft.num_drafted[0]), int(got.cursor.length[0])
     assert 0 <= number and length + number < 8 and 0 <= got.cursor.round < 8 and length >= 4
-    assert (got.tokens >= 0).all() and (got.tokens < 5).all() and got.draft.tokens[0, :number].tolist() == [
-      *got.tokens[len(got.tokens) - number :]
-    ]
+    assert (
+      (got.tokens >= 0).all()
+      and (got.tokens < 5).all()
+      and got.draft.tokens[0, :number].tolist() == [*got.tokens[len(got.tokens) - number :]]
+    )
     assert got.start + len(got.tokens) == length + number
   assert accepted > 0 and {"range", "order"} <= refused
 
@@ -86,9 +88,9 @@ def test_hostile_frames_with_valid_checksums(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_edge_cannot_leave_its_role(name):
   """Frames that are valid by themselves, but not now: more drafts than room, a row that ended, other tokens or rounds."""
-  wire, agreement = case_of(name).wire, Agreement(6, (4,))
-  speak = functools.partial(spoken, wire, max_len=6)
-  read = lambda data, cursor=cursor_of(): wire.decode_draft(data, cursor, agreement)
+  codec, agreement = case_of(name).codec, Agreement(6, (4,))
+  speak = functools.partial(spoken, codec, max_len=6)
+  read = lambda data, cursor=cursor_of(): codec.decode_draft(data, cursor, agreement)
   got = read(speak())
   assert (got.draft.num_drafted, got.cursor.length, got.cursor.last) == (1, 4, 1)
   assert (got.start, got.tokens.tolist(), got.features) == (3, [1, 0], None)
@@ -106,7 +108,7 @@ def test_an_edge_cannot_leave_its_role(name):
       ("end token", lambda: read(speak(last=4), cursor_of(last=4))),
     ]
     # Until it has called, the edge may have a token 0 of its own.
-    assert wire.decode_draft(speak(last=2, length=1, read=0, round_=0), cursor_of(1, 1, round_=0), agreement).tokens[0] == 2
+    assert codec.decode_draft(speak(last=2, length=1, read=0, round_=0), cursor_of(1, 1, round_=0), agreement).tokens[0] == 2
   for match, call in refusals:
     with pytest.raises(MessageError, match=match):
       call()
@@ -114,59 +116,59 @@ def test_an_edge_cannot_leave_its_role(name):
 
 def test_a_distribution_must_be_that_of_the_draft():
   """Coding lazy: the count that a draft announced is the count of the distribution that comes later."""
-  wire = case_of("sqs-lazy").wire
-  draft = wire.decode_draft(spoken(wire), cursor_of(), Agreement(8)).draft
-  data, bits = wire.encode_distribution(draft_of(wire), 0, 2)
+  codec = case_of("sqs-lazy").codec
+  draft = codec.decode_draft(spoken(codec), cursor_of(), Agreement(8)).draft
+  data, bits = codec.encode_distribution(draft_of(codec), 0, 2)
   assert len(data) == 16 + -(-bits // 8)
-  assert wire.decode_distribution(data, draft, 0, 2).counts.tolist() == [[3, 2, 2]]
+  assert codec.decode_distribution(data, draft, 0, 2).counts.tolist() == [[3, 2, 2]]
   for at in (dict(position=1, round_=2), dict(position=0, round_=3)):
     with pytest.raises(MessageError, match="distribution of round 2, position 0"):
-      wire.decode_distribution(data, draft, **at)
+      codec.decode_distribution(data, draft, **at)
   generator, refused = np.random.default_rng(1), []
   checked = unframe(data, len(data))
   for _ in range(200):
     payload = bytearray(checked.payload)
     payload[generator.integers(len(payload))] ^= 1 << int(generator.integers(8))
     try:
-      wire.decode_distribution(frame(*checked[:4], payload), draft, 0, 2)
+      codec.decode_distribution(frame(*checked[:4], payload), draft, 0, 2)
     except MessageError as error:
       refused.append(str(error))
   assert any("its draft said" in text for text in refused)
 
 
 def test_a_frame_is_checked_once():
-  """What was checked is taken as it is; its length must fit every reader."""
-  wire = case_of("sqs-paper").wire
-  checked = unframe(spoken(wire), 1 << 10)
+  """A checked frame is used unchanged; its length must fit every reader."""
+  codec = case_of("sqs-paper").codec
+  checked = unframe(spoken(codec), 1 << 10)
   assert unframe(checked, 1 << 10) is checked
-  again = wire.decode_draft(checked._replace(data=checked.data[:-1] + b"\0"), cursor_of(), Agreement(8))
+  again = codec.decode_draft(checked._replace(data=checked.data[:-1] + b"\0"), cursor_of(), Agreement(8))
   assert again.draft.num_drafted == 1
   with pytest.raises(MessageError, match="length"):
     unframe(checked, len(checked.data) - 1)
 
 
 def test_drafts_that_no_frame_holds():
-  """Proposals, trees and features of another kind than the wire's."""
-  sqs, ciar = case_of("sqs-paper").wire, case_of("ciar-exact").wire
+  """Proposals, trees and features of another kind than the codec's."""
+  sqs, ciar = case_of("sqs-paper").codec, case_of("ciar-exact").codec
   cursor = cursor_of(1, 2, round_=0)
   payload = PendingTokens(np.ones((1, 6), np.int32), np.array([1]), np.zeros((1, 6, 2), np.float32))
-  draft = jaxspec.Draft(np.zeros((1, 3), np.int32), np.zeros((1, 3, 5)), np.array([1]), payload=payload)
-  for wire in (sqs, ciar):
+  draft = jaxspec.Draft.chain(np.zeros((1, 3), np.int32), np.zeros((1, 3, 5)), 1, 0, payload=payload)
+  for codec in (sqs, ciar):
     with pytest.raises(ValueError, match="sparse integer distributions"):
-      wire.encode_draft(draft, cursor, 6)
+      codec.encode_draft(draft, cursor, 6)
   with pytest.raises(ValueError, match="got a tree"):
     sqs.encode_draft(draft._replace(parents=draft.tokens), cursor, 6)
-  with pytest.raises(ValueError, match="0 features a token for this wire, we instead got 2"):
-    case_of("ciar-greedy").wire.encode_draft(draft, cursor, 6)
+  with pytest.raises(ValueError, match="0 features a token for this codec, we instead got 2"):
+    case_of("ciar-greedy").codec.encode_draft(draft, cursor, 6)
   for call in (lambda: ciar.encode_distribution(draft, 0, 0), lambda: ciar.decode_distribution(b"", draft, 0, 0)):
     with pytest.raises(ValueError, match="coding 'lazy'"):
       call()
 
 
 def test_codecs_are_values():
-  wires = [case_of(name).wire for name in (*(f"sqs-{coding}" for coding in CODINGS), "ciar-greedy", "ciar-exact")]
-  assert len(set(wires)) == len(wires) and case_of("sqs-lazy").wire == markov_case("sqs-lazy").wire
-  ciar = type(wires[-1])
+  codecs = [case_of(name).codec for name in (*(f"sqs-{coding}" for coding in CODINGS), "ciar-greedy", "ciar-exact")]
+  assert len(set(codecs)) == len(codecs) and case_of("sqs-lazy").codec == markov_case("sqs-lazy").codec
+  ciar = type(codecs[-1])
   with pytest.raises(ValueError, match="whole distributions"):
     ciar(5, 3, topk_lattice(5, 3, coding="lazy"))
   with pytest.raises(ValueError, match="codec of 5 tokens"):

@@ -1,4 +1,4 @@
-"""What an edge sends of a condition, and what a server reads of it."""
+"""Messages of conditions, from edge to server."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,6 @@
 """One row over a cloud: the tokens of the fused loop, whatever the cloud forgets."""
 
+import dataclasses
 import functools
 import threading
 import time
@@ -12,10 +13,10 @@ import pytest
 import jaxspec
 from jaxspec.codecs.bits import CODINGS
 from jaxspec.core.state import Origin
-from jaxspec.serving.edge.edge_stream import EdgeStream
+from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.journal import Journal
-from jaxspec.serving.edge.reliable_stream import Session
-from jaxspec.serving.edge.remote_decode import decode_over_cloud
+from jaxspec.serving.edge.reliable_stream import ReliableStream
+from jaxspec.serving.edge.remote_decode import RemoteOptions, decode_over_cloud
 from jaxspec.serving.edge.retries import Policy
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.wire.bitstream import MessageError
@@ -49,24 +50,22 @@ def fused(name, params=None, **options):
   return jaxspec.speculate(params or case.params, keys, condition, **case.parts(), **(dict(max_len=MAX_LEN) | options))
 
 
-def over(cloud, name, **options):
+def over(cloud, name, remote=RemoteOptions(), **options):
   server, profile = found(name)
-  case = server.cases[profile]
-  keys, condition = rows_of(ROWS)
-  options = dict(max_len=MAX_LEN, profile=profile) | options
-  return decode_over_cloud(case.params.draft, keys, condition, cloud=cloud, drafter=case.drafter, wire=case.wire, **options)
+  edge = server.cases[profile].edge(**(dict(profile=profile) | options))
+  return decode_over_cloud(edge, *rows_of(ROWS), cloud, remote)
 
 
 class Recording:
-  """A cloud that keeps every frame that went up or came down."""
+  """A cloud that stores every frame in both directions."""
 
   def __init__(self, cloud):
     self.cloud, self.description = cloud, cloud.description
     self.up, self.down, self.resumes = [], [], 0
 
-  def open(self, opening, resume=None, *, timeout_s):
+  def open(self, handshake, resume=None, *, timeout_s):
     self.resumes += resume is not None
-    opened = self.cloud.open(opening, resume, timeout_s=timeout_s)
+    opened = self.cloud.open(handshake, resume, timeout_s=timeout_s)
     self.down.append(opened.frame)
     return opened
 
@@ -138,9 +137,7 @@ def test_every_method_of_transformers_over_a_cloud(name):
   case = server.cases[0]
   for options in ({}, dict(target_prefix=3, end_token=2)):
     kwargs = dict(max_len=MAX_LEN, **options)
-    out, traffic = decode_over_cloud(
-      case.params.draft, *rows_of(12), cloud=LocalCloud(server.engine), drafter=case.drafter, wire=case.wire, **kwargs
-    )
+    out, traffic = decode_over_cloud(case.edge(**kwargs), *rows_of(12), LocalCloud(server.engine))
     fused = jaxspec.speculate(case.params, *rows_of(12), **case.parts(), **kwargs)
     assert_same(out, fused)
     if name in TRANSFORMERS:
@@ -170,7 +167,7 @@ def test_the_profile_is_found_and_the_bytes_of_a_transport_are_counted():
 def test_a_cloud_that_forgets(name):
   """Also between the two parts of a call."""
   cloud = Forgetful(LocalCloud(served().engine), 0)
-  assert_same(over(cloud, name, policy=Policy(attempts=9))[0], fused(name))
+  assert_same(over(cloud, name, RemoteOptions(policy=Policy(attempts=9)))[0], fused(name))
   assert cloud.forgotten[0] > 3 and (cloud.forgotten[1] > 0) == (name == "markov:sqs-lazy")
   cloud.generator = type("Always", (), {"random": lambda self: 0.0})()
   with pytest.raises(CloudError) as caught:
@@ -181,7 +178,8 @@ def test_a_cloud_that_forgets(name):
 @pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-exact"])
 def test_a_stream_that_lost_its_slot(name, monkeypatch):
   """It comes back at its next call; it is resumed where the engine had to drop what a second part belongs to."""
-  monkeypatch.setattr(served().engine, "_idle_s", 50.0)
+  engine = served().engine
+  monkeypatch.setattr(engine, "_settings", dataclasses.replace(engine._settings, idle_s=50.0))
   cloud = Pausing(served().engine, 0)
   assert_same(over(cloud, name)[0], fused(name))
   assert cloud.pauses[0] > 3 and cloud.resumes == cloud.pauses[1] and (cloud.resumes > 0) == (name == "markov:sqs-lazy")
@@ -239,14 +237,14 @@ def test_a_socket_changes_nothing():
     assert (lazy.method, lazy.coding, gated.method, gated.rule) == ("sqs", "lazy", "ciar", "exact")
     assert remote.transport_bytes > 0
     with pytest.raises(CloudError) as caught:
-      remote.open(served().opening(served().edge(0), 0)._replace(condition=CLASSES), timeout_s=10.0)
+      remote.open(served().handshake(0)._replace(condition=CLASSES), timeout_s=10.0)
     assert caught.value.status is Status.INVALID_ARGUMENT and "class" in caught.value.detail
     remote.hang_up()
   assert len(served().engine._streams) == 0
 
 
 def test_what_edges_are_told():
-  """Every field that both ends must have the same of; no frame of an edge is longer than it says."""
+  """All fields that must agree at both ends; no frame of an edge is longer than declared."""
   lazy, trimmed, exact, greedy = served().engine.profiles
   assert lazy == Profile(0, "sqs", "exact", 3, "lazy", 7, 3, max_frame=lazy.max_frame)
   assert trimmed == Profile(1, "sqs", "exact", 3, "trimmed", 7, 3, max_frame=trimmed.max_frame)
@@ -259,7 +257,7 @@ def test_what_edges_are_told():
 
 
 def test_an_edge_that_was_killed_goes_on_from_its_journal(tmp_path):
-  """Before any of its calls, between the two parts of one too; what was answered is not asked again."""
+  """Before any of its calls, between the two parts of one too; answered calls are not repeated."""
   pytest.importorskip("google.protobuf", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
   cloud, wanted = Recording(LocalCloud(served().engine)), np.asarray(fused(NAMES[0]).tokens[1])
   run = lambda cloud, **options: served().edge(0).run(*reversed(one_row(1)), cloud, **options)[0].tokens[0]
@@ -272,7 +270,7 @@ def test_an_edge_that_was_killed_goes_on_from_its_journal(tmp_path):
       np.testing.assert_array_equal(run(second, journal=journal), wanted)
     assert dying.up + second.up == cloud.up and dying.down + second.down == cloud.down
   with Journal(path) as journal, pytest.raises(ValueError, match="one row"):
-    over(cloud, NAMES[0], journal=journal)
+    over(cloud, NAMES[0], RemoteOptions(journal=journal))
 
 
 OPTIONS = {"markov:sqs-lazy": dict(target_prefix=2, end_token=4), "markov:ciar-greedy": dict(end_token=(4, 9))}
@@ -308,33 +306,35 @@ def test_each_fault_is_an_error_and_changes_nothing(name):
   server, profile = found(name)
   row = longest(name)
   up, down, undisturbed, traffic = crossed(name, row)
-  edge, cloud, engine = server.edge(profile, **OPTIONS[name]), LocalCloud(server.engine), server.engine
-  opening = server.opening(edge, row)
-  reply, calls = cloud.open(opening).frame, 0
+  start, cloud, engine = server.start(server.edge(profile, **OPTIONS[name]), row), LocalCloud(server.engine), server.engine
+  handshake, stream = start.handshake, None
+  reply, calls = cloud.open(handshake).frame, 0
   while True:
     assert reply == down[calls]
-    request = edge.request
+    receive, request = (start, None) if stream is None else (stream, stream.request)
     for damaged in (flipped(reply), flipped(reply, 9), reply[:-1], reply + b"\0", b""):
-      refused(edge.receive, damaged)
-    if calls:
-      refused(edge.receive, down[calls - 1])
-    assert edge.request == request
-    edge.receive(reply)
-    if (request := edge.request) is None:
+      refused(receive.receive, damaged)
+    if stream is None:
+      stream = start.receive(reply)
+    else:
+      refused(stream.receive, down[calls - 1])
+      assert stream.request == request
+      stream.receive(reply)
+    if (request := stream.request) is None:
       break
     assert request.frame == up[calls]
     for damaged in (flipped(request.frame), flipped(request.frame, 9), request.frame[:-1], request.frame + b"\0", b""):
-      refused(engine.submit, opening.stream, request.part, damaged)
+      refused(engine.submit, handshake.stream, request.part, damaged)
     if calls:
-      refused(engine.submit, opening.stream, request.part, up[calls - 1])
-    reply, calls = cloud.verify(opening.stream, *request), calls + 1
-  cloud.close(opening.stream)
+      refused(engine.submit, handshake.stream, request.part, up[calls - 1])
+    reply, calls = cloud.verify(handshake.stream, *request), calls + 1
+  cloud.close(handshake.stream)
   assert calls == len(up) > 1 and len(engine._streams) == 0
-  out, again = edge.outcome()
+  out, again = stream.outcome()
   assert_same(out, undisturbed)
   jax.tree.map(np.testing.assert_array_equal, again, traffic)
   with pytest.raises(ValueError, match="open stream"):
-    edge.receive(reply)
+    stream.receive(reply)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -358,24 +358,20 @@ def test_what_crosses_is_counted(name):
 def test_a_round_computes_four_checksums(monkeypatch):
   """Each frame's is written once and checked once."""
   server, profile = found(NAMES[1])
-  edge, cloud, computed, crc32 = server.edge(profile), LocalCloud(server.engine), [], zlib.crc32
-  opening = server.opening(edge, 1)
-  session = Session(cloud)
-  edge.receive(session.open(opening))
+  start, cloud, computed, crc32 = server.start(server.edge(profile), 1), LocalCloud(server.engine), [], zlib.crc32
+  reliable = ReliableStream(cloud, start.handshake)
+  stream = start.receive(reliable.open())
   monkeypatch.setattr(zlib, "crc32", lambda data: computed.append(data) or crc32(data))
-  edge.receive(session.verify(edge.request.frame, lambda next_seq: edge.resume))
-  assert edge.request is not None and len(computed) == 4
-  session.close()
+  stream.receive(reliable.verify(stream.request.frame, stream.resume))
+  assert stream.request is not None and len(computed) == 4
+  reliable.close()
 
 
 def test_an_open_gate_calls_nobody():
   server, profile = found("markov:ciar-greedy")
-  case = server.cases[profile]
-  params = case.params.draft._replace(gate=np.float32(np.inf))
-  out, traffic = decode_over_cloud(
-    params, *rows_of(ROWS), cloud=LocalCloud(server.engine), drafter=case.drafter, wire=case.wire, max_len=MAX_LEN,
-    profile=profile,
-  )  # fmt: skip
+  edge = server.edge(profile)
+  edge = dataclasses.replace(edge, params=edge.params._replace(gate=np.float32(np.inf)))
+  out, traffic = decode_over_cloud(edge, *rows_of(ROWS), LocalCloud(server.engine))
   assert not traffic.exchanges.any() and not traffic.downlink_bytes.any() and not traffic.coded_bits.any()
   assert not np.asarray(out.counters.target_calls).any()
 
@@ -384,19 +380,19 @@ def test_a_reply_must_be_that_of_its_request():
   """Coding lazy: the second reply accepts what the request said, and is none itself."""
   server, profile = found("markov:sqs-lazy")
   row = next(row for row in range(ROWS) if REQUEST in kinds_of(row))
-  edge = server.edge(profile, **OPTIONS["markov:sqs-lazy"])
+  start = server.start(server.edge(profile, **OPTIONS["markov:sqs-lazy"]), row)
   up, down, *_ = crossed("markov:sqs-lazy", row)
   at = kinds_of(row).index(REQUEST)
-  server.opening(edge, row)
-  for reply in down[: at + 1]:
-    edge.receive(reply)
-  request, asked, wire = edge.request, unframe(down[at], REPLY_BYTES), server.cases[profile].wire
+  stream = start.receive(down[0])
+  for reply in down[1 : at + 1]:
+    stream.receive(reply)
+  request, asked, codec = stream.request, unframe(down[at], REPLY_BYTES), server.cases[profile].codec
   assert request.part == 1 and request.frame == up[at]
-  for hostile in (wire.encode_reply(asked.round, asked.number + 1, 0), down[at], wire.encode_reply(asked.round + 1, 0, 0)):
-    refused(edge.receive, hostile)
-  assert edge.request == request
-  edge.receive(down[at + 1])
-  assert edge.request is None or edge.request.frame == up[at + 1]
+  for hostile in (codec.encode_reply(asked.round, asked.number + 1, 0), down[at], codec.encode_reply(asked.round + 1, 0, 0)):
+    refused(stream.receive, hostile)
+  assert stream.request == request
+  stream.receive(down[at + 1])
+  assert stream.request is None or stream.request.frame == up[at + 1]
 
 
 def kinds_of(row):
@@ -405,11 +401,11 @@ def kinds_of(row):
 
 def test_parts_that_do_not_go_together():
   sqs, ciar = (served().cases[NAMES.index(name)] for name in ("markov:sqs-lazy", "markov:ciar-greedy"))
-  edge = lambda case, wire: EdgeStream(case.params.draft, drafter=case.drafter, wire=wire, max_len=4)
+  edge = lambda case, codec: Edge(case.params.draft, case.drafter, codec, max_len=4)
   with pytest.raises(ValueError, match="in every round"):
-    edge(ciar, sqs.wire)
+    edge(ciar, sqs.codec)
   with pytest.raises(ValueError, match="accept tokens locally"):
-    edge(sqs, ciar.wire)
+    edge(sqs, ciar.codec)
   for bad in (dict(target_prefix=-1), dict(max_len=0), dict(end_token=tuple(range(9)))):
     with pytest.raises(ValueError, match="we instead got"):
       served().edge(0, **bad)
@@ -420,13 +416,6 @@ def test_what_an_edge_refuses():
   with pytest.raises(ValueError, match="one row"):
     edge.open(rows_of(2)[1], jax.random.key(0), model=model)
   with pytest.raises(ValueError, match="a caption for each"):
-    over(LocalCloud(served().engine), NAMES[0], captions=["two cats"])
-  assert edge.request is None and edge.resume is None
-  with pytest.raises(ValueError, match="no"):
-    edge.receive(b"")
-  served().opening(edge, 0)
-  assert edge.resume is None
+    over(LocalCloud(served().engine), NAMES[0], RemoteOptions(["two cats"]))
   with pytest.raises(MessageError):
-    edge.receive(b"no frame")
-  with pytest.raises(ValueError, match="token 0"):
-    edge.outcome()
+    served().start(edge, 0).receive(b"no frame")

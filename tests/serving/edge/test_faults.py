@@ -1,5 +1,6 @@
 """Under every fault of the wire, of the server and of the edge the replies of a stream are those of an undisturbed run."""
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -10,15 +11,15 @@ pytest.importorskip("google.protobuf", reason="needs the serve extra: pip instal
 
 from experiments.server import faulty
 from jaxspec.serving.edge.journal import Journal, pack
-from jaxspec.serving.edge.reliable_stream import Session
+from jaxspec.serving.edge.reliable_stream import ReliableStream
 from jaxspec.serving.server.dispatcher import Dispatcher, Limits, VerifyCall
 from jaxspec.serving.server.idempotency import Position
 from jaxspec.serving.server.quotas import Quota, Tenant
-from jaxspec.serving.wire.ciar_message import GATED
+from jaxspec.serving.wire.ciar_message import CIAR
 from jaxspec.serving.wire.cloud import CloudError, Status
 from jaxspec.serving.wire.framing import REQUEST, frame, unframe
 from tests.serving.edge.faulty import KILLS, LOSSLESS, Fault, FaultyCloud, Killed
-from tests.serving.edge.toy_edge import CALLS, ToyEdge, opening
+from tests.serving.edge.toy_edge import CALLS, ToyEdge, handshake
 from tests.serving.edge.toy_engine import ToyEngine
 
 LAZY_CALLS = 12
@@ -26,9 +27,9 @@ LAZY_CALLS = 12
 
 @functools.cache
 def undisturbed(number=0, calls=None, lazy=False):
-  """The replies and tokens of a decode; with 52 calls, opening and closing included, or fewer of two parts each."""
+  """The replies and tokens of a decode; with 52 calls, handshake and closing included, or fewer of two parts each."""
   cloud = FaultyCloud()
-  edge = ToyEdge(cloud.session(), opening(number, lazy=lazy), calls or (LAZY_CALLS if lazy else CALLS))
+  edge = ToyEdge(cloud.reliable(handshake(number, lazy=lazy)), calls or (LAZY_CALLS if lazy else CALLS))
   edge.run()
   assert cloud.attempts == len(edge.replies) + 1 and not cloud.server.engine.streams
   return edge.replies, edge.tokens
@@ -36,11 +37,11 @@ def undisturbed(number=0, calls=None, lazy=False):
 
 def decode(schedule, number=0, calls=None, lazy=False):
   cloud = FaultyCloud(schedule)
-  session = cloud.session()
-  edge = ToyEdge(session, opening(number, lazy=lazy), calls or (LAZY_CALLS if lazy else CALLS))
+  reliable = cloud.reliable(handshake(number, lazy=lazy))
+  edge = ToyEdge(reliable, calls or (LAZY_CALLS if lazy else CALLS))
   edge.run()
   assert (edge.replies, edge.tokens) == undisturbed(number, calls, lazy), schedule
-  return cloud, session
+  return cloud, reliable
 
 
 def test_the_undisturbed_run_has_accepted_and_rejected_drafts():
@@ -57,9 +58,9 @@ def test_a_fault_of_the_wire_at_any_call(fault, lazy):
   last = len(undisturbed(lazy=lazy)[0])
   retried = 0
   for place in range(last + 1):
-    cloud, session = decode({place: fault}, lazy=lazy)
-    assert session.resumes == 0 and set(cloud.server.engine.runs.values()) == {1}
-    retried += session.retries
+    cloud, reliable = decode({place: fault}, lazy=lazy)
+    assert reliable.resumes == 0 and set(cloud.server.engine.runs.values()) == {1}
+    retried += reliable.retries
     if place != last or fault is not Fault.OLD_ORIGINAL:
       assert place == last or not cloud.server.engine.streams
   is_duplicate, has_no_frame = fault is Fault.DUPLICATE, fault is Fault.DAMAGE_UP
@@ -69,11 +70,11 @@ def test_a_fault_of_the_wire_at_any_call(fault, lazy):
 @pytest.mark.parametrize("fault", KILLS)
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_server_that_is_killed_at_any_call(fault, lazy):
-  """One resume brings the stream back, with the tokens it had; no call of the past is asked again."""
+  """One resume restores the stream with its tokens; earlier calls are not repeated."""
   last = len(undisturbed(lazy=lazy)[0])
   for place in range(last + 1):
-    cloud, session = decode({place: fault}, lazy=lazy)
-    assert session.resumes == (0 < place < last) == len(cloud.server.engine.resumes)
+    cloud, reliable = decode({place: fault}, lazy=lazy)
+    assert reliable.resumes == (0 < place < last) == len(cloud.server.engine.resumes)
     before, after = (server.engine.runs for server in cloud.servers)
     again = {call for call in before.keys() & after.keys() if call[1:] != (0, 0)}
     assert len(again) <= (fault is Fault.KILL_AFTER) + lazy, "only the call in flight, and the drafts before it"
@@ -100,7 +101,7 @@ def test_twelve_edges_in_turns_on_a_wire_with_faults():
   generator = random.Random(3)
   schedule = {place: generator.choice(LOSSLESS) for place in range(3, 400, 17)}
   cloud = FaultyCloud(schedule | {80: Fault.KILL_BEFORE, 160: Fault.KILL_AFTER})
-  edges = {number: ToyEdge(cloud.session(), opening(number), 20) for number in range(12)}
+  edges = {number: ToyEdge(cloud.reliable(handshake(number)), 20) for number in range(12)}
   running = {number: edge.steps() for number, edge in edges.items()}
   while running:
     number = generator.choice(list(running))
@@ -108,23 +109,23 @@ def test_twelve_edges_in_turns_on_a_wire_with_faults():
       del running[number]
   for number, edge in edges.items():
     assert (edge.replies, edge.tokens) == undisturbed(number, 20)
-  assert len(cloud.servers) == 3 and sum(edge.session.resumes for edge in edges.values()) >= 12
+  assert len(cloud.servers) == 3 and sum(edge.reliable.resumes for edge in edges.values()) >= 12
 
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_an_edge_that_is_killed_at_any_call_goes_on_from_its_journal(tmp_path, after, lazy):
-  """Killed before it sent a call, or after the reply came; no answered call is asked again."""
+  """Killed before it sent a call, or after the reply; answered calls are not repeated."""
   last, calls = len(undisturbed(lazy=lazy)[0]), LAZY_CALLS if lazy else CALLS
   for place in range(last):
     path = tmp_path / f"{place}.jrn"
     cloud = FaultyCloud(edge_dies=(place, after))
     with Journal(path) as journal, pytest.raises(Killed):
-      ToyEdge(cloud.session(journal=journal), opening(lazy=lazy), calls).run()
+      ToyEdge(cloud.reliable(handshake(lazy=lazy), journal=journal), calls).run()
     written = len(Journal(path).records)
-    assert written == 1 + place, "the opening, and every reply that came before"
+    assert written == 1 + place, "the handshake, and every reply that came before"
     with Journal(path) as journal:
-      edge = ToyEdge(cloud.session(journal=journal), opening(lazy=lazy, stream=b"another id, 16 b"), calls)
+      edge = ToyEdge(cloud.reliable(handshake(lazy=lazy, stream=b"another id, 16 b"), journal=journal), calls)
       edge.run()
     assert (edge.replies, edge.tokens) == undisturbed(lazy=lazy)
     assert set(cloud.server.engine.runs.values()) == {1}
@@ -135,13 +136,13 @@ def test_an_edge_that_is_killed_while_it_writes_its_journal(tmp_path):
   """Whatever is left of the last record, the whole run comes out; then it needs no cloud at all."""
   path = tmp_path / "run.jrn"
   with Journal(path) as journal:
-    ToyEdge(FaultyCloud().session(journal=journal), opening(), 8).run()
+    ToyEdge(FaultyCloud().reliable(handshake(), journal=journal), 8).run()
   whole, last = path.read_bytes(), len(pack(Journal(path).records[-1]))
   for left in range(last + 1):
     path.write_bytes(whole[: len(whole) - last + left])
     cloud = FaultyCloud()  # a new server, which knows nothing of the stream
     with Journal(path) as journal:
-      edge = ToyEdge(cloud.session(journal=journal), opening(), 8)
+      edge = ToyEdge(cloud.reliable(handshake(), journal=journal), 8)
       edge.run()
     assert (edge.replies, edge.tokens) == undisturbed(calls=8)
     assert path.read_bytes() == whole
@@ -150,10 +151,10 @@ def test_an_edge_that_is_killed_while_it_writes_its_journal(tmp_path):
 
 def test_a_journal_of_another_decode_is_refused(tmp_path):
   with Journal(tmp_path / "run.jrn") as journal:
-    ToyEdge(FaultyCloud().session(journal=journal), opening(), 3).run()
-  for other in (opening(1), opening(temperature=0.7), opening(lazy=True)):
+    ToyEdge(FaultyCloud().reliable(handshake(), journal=journal), 3).run()
+  for other in (handshake(1), handshake(temperature=0.7), handshake(lazy=True)):
     with Journal(tmp_path / "run.jrn") as journal, pytest.raises(ValueError, match="the same decode"):
-      ToyEdge(FaultyCloud().session(journal=journal), other, 3).run()
+      ToyEdge(FaultyCloud().reliable(other, journal=journal), 3).run()
 
 
 def test_an_edge_that_asks_something_else_is_refused(tmp_path):
@@ -164,10 +165,10 @@ def test_an_edge_that_asks_something_else_is_refused(tmp_path):
       return (*super()._guesses()[:-1], 0 if self.gained[2:] else super()._guesses()[-1])
 
   with Journal(tmp_path / "run.jrn") as journal:
-    ToyEdge(FaultyCloud().session(journal=journal), opening(), 8).run()
+    ToyEdge(FaultyCloud().reliable(handshake(), journal=journal), 8).run()
     kept = list(journal.records)
   with Journal(tmp_path / "run.jrn") as journal:
-    edge = Other(FaultyCloud().session(journal=journal), opening(), 8)
+    edge = Other(FaultyCloud().reliable(handshake(), journal=journal), 8)
     with pytest.raises(ValueError, match="another draft or option"):
       edge.run()
     assert len(edge.gained) >= 3 and journal.records == kept, "it is told at the first call that differs"
@@ -177,21 +178,21 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
   with Journal(tmp_path / "trials.jrn") as journal:
     journal.append(b'{"seed": 3}')
   with Journal(tmp_path / "trials.jrn") as journal, pytest.raises(ValueError, match="one of something else"):
-    ToyEdge(FaultyCloud().session(journal=journal), opening(), 3).run()
+    ToyEdge(FaultyCloud().reliable(handshake(), journal=journal), 3).run()
 
 
 def test_two_edges_with_one_stream_id():
-  """They open the same stream, but one of them goes another way: it is told so, and the other one goes on."""
+  """They open the same stream, but the calls of one differ: it gets an error, and the other continues."""
   cloud = FaultyCloud()
-  first, second = (ToyEdge(cloud.session(), opening()) for _ in range(2))
+  first, second = (ToyEdge(cloud.reliable(handshake())) for _ in range(2))
   second._guesses = lambda: ()
-  first.session.close = lambda: None
+  first.reliable.close = lambda: None
   first.calls = 1
   first.run()
   with pytest.raises(CloudError) as caught:
     second.run()
   assert caught.value.status is Status.FAILED_PRECONDITION
-  other = ToyEdge(cloud.session(), opening(condition=(5,)))
+  other = ToyEdge(cloud.reliable(handshake(condition=(5,))))
   with pytest.raises(CloudError) as caught:
     other.run()
   assert caught.value.status is Status.ALREADY_EXISTS
@@ -201,12 +202,12 @@ def test_a_server_of_other_numerics(caplog):
   """A resume at one is a warning; an edge that needs the same numerics is refused with both digests."""
   engines = iter([ToyEngine(), ToyEngine(numerics=b"o" * 32)])
   cloud = FaultyCloud({4: Fault.KILL_BEFORE}, make_engine=lambda: next(engines))
-  ToyEdge(cloud.session(), opening(), 8).run()
+  ToyEdge(cloud.reliable(handshake()), 8).run()
   assert "other numerics" in caplog.text
   engines = iter([ToyEngine(), ToyEngine(numerics=b"o" * 32)])
   cloud = FaultyCloud({4: Fault.KILL_BEFORE}, make_engine=lambda: next(engines))
   with pytest.raises(CloudError, match=f"numerics {'6e' * 32}.*{'6f' * 32}") as caught:
-    ToyEdge(cloud.session(), opening(need_numerics=b"n" * 32), 8).run()
+    ToyEdge(cloud.reliable(handshake(need_numerics=b"n" * 32)), 8).run()
   assert caught.value.status is Status.FAILED_PRECONDITION
 
 
@@ -214,7 +215,7 @@ def test_a_wire_that_stays_cut_is_given_up():
   """After a minute, with the last error; about once a second."""
   cloud = FaultyCloud({place: Fault.RESET_BEFORE for place in range(5, 200)})
   with pytest.raises(CloudError, match="cut"):
-    ToyEdge(cloud.session(), opening()).run()
+    ToyEdge(cloud.reliable(handshake())).run()
   assert 58 < cloud.clock() < 62 and 50 < cloud.attempts < 70
 
 
@@ -222,14 +223,14 @@ def test_a_wire_without_replies_is_given_up():
   """After six attempts, with the last error: a server may be at work on each of them."""
   cloud = FaultyCloud({place: Fault.DROP_REQUEST for place in range(5, 100)})
   with pytest.raises(CloudError, match="no reply in time"):
-    ToyEdge(cloud.session(), opening()).run()
+    ToyEdge(cloud.reliable(handshake())).run()
   assert cloud.attempts == 5 + 6
 
 
 def test_a_server_that_is_away_for_some_seconds():
-  """Behind a proxy that answers for it: the edge asks until it is there again, and no stream is lost."""
-  cloud, session = decode({place: Fault.RESET_BEFORE for place in range(5, 20)})
-  assert session.retries == 15 and session.resumes == 0 and 8 < cloud.clock() < 20
+  """Behind a proxy that answers for it: the edge retries until it is back, and no stream is lost."""
+  cloud, reliable = decode({place: Fault.RESET_BEFORE for place in range(5, 20)})
+  assert reliable.retries == 15 and reliable.resumes == 0 and 8 < cloud.clock() < 20
   assert set(cloud.server.engine.runs.values()) == {1}
 
 
@@ -239,7 +240,7 @@ def test_an_edge_waits_for_a_free_stream(monkeypatch, quota):
   monkeypatch.setattr(faulty, "TENANT", Tenant("alice", quota))
   cloud = FaultyCloud()
   cloud.server.dispatcher = Dispatcher(Limits(2 if quota.streams == 1 else 1), jitter=lambda: 0.5)
-  other = ToyEdge(cloud.session(), opening(1), 3)
+  other = ToyEdge(cloud.reliable(handshake(1)), 3)
   steps = other.steps()
   next(steps)
 
@@ -248,15 +249,16 @@ def test_an_edge_waits_for_a_free_stream(monkeypatch, quota):
     if cloud.clock() > 20:
       next(steps, None)
 
-  edge = ToyEdge(Session(cloud, clock=cloud.clock, sleep=sleep, uniform=lambda: 0.5), opening())
+  settings = dataclasses.replace(cloud.retry_settings, sleep=sleep)
+  edge = ToyEdge(ReliableStream(cloud, handshake(), settings=settings))
   edge.run()
-  assert (edge.replies, edge.tokens) == undisturbed() and 15 < edge.session.retries < 25 and cloud.clock() < 30
+  assert (edge.replies, edge.tokens) == undisturbed() and 15 < edge.reliable.retries < 25 and cloud.clock() < 30
 
 
 def test_a_stream_that_was_forgotten_is_resumed():
-  """The server forgets streams that are idle, and the edge comes back with what it has."""
+  """The server closes idle streams, and the edge resumes with its tokens."""
   cloud = FaultyCloud()
-  edge = ToyEdge(cloud.session(), opening())
+  edge = ToyEdge(cloud.reliable(handshake()))
   guesses = edge._guesses
 
   def slow():
@@ -267,12 +269,12 @@ def test_a_stream_that_was_forgotten_is_resumed():
 
   edge._guesses = slow
   edge.run()
-  assert (edge.replies, edge.tokens) == undisturbed() and edge.session.resumes == 2
+  assert (edge.replies, edge.tokens) == undisturbed() and edge.reliable.resumes == 2
 
 
 def test_a_stream_of_another_tenant_is_not_found():
   cloud = FaultyCloud()
   with pytest.raises(CloudError) as caught:
-    call = VerifyCall(opening().stream, Position(1, 0), unframe(frame(GATED, 1, 1, 0, b""), 64), 1, Tenant("bob"))
+    call = VerifyCall(handshake().stream, Position(1, 0), unframe(frame(CIAR, 1, 1, 0, b""), 64), 1, Tenant("bob"))
     cloud.server.dispatcher.verify(call, now=cloud.clock())
   assert caught.value.status is Status.NOT_FOUND

@@ -1,4 +1,4 @@
-"""A journal comes back whole, or without what was written last."""
+"""A journal is read completely, or without its last record."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_a_damaged_record_before_others_is_no_torn_one(path):
   "content", [b"a red apple\na blue star\n", b"j", bytes(8), bytes(8) + b"x", BEGINNING.replace(b"1", b"2")]
 )
 def test_a_file_of_something_else_is_left_alone(tmp_path, content):
-  """A name that was mistyped costs nobody a file; the first bytes of a text would be the length of a record."""
+  """A mistyped name does not destroy a file; the first bytes of a text would be the length of a record."""
   file = tmp_path / "prompts.txt"
   file.write_bytes(content)
   what = "one of another version" if content.startswith(BEGINNING[:-2]) else "a file of something else"

@@ -1,4 +1,4 @@
-"""Frames: what was written is read, and hostile bytes end in a typed error."""
+"""Frames: encoding is inverted by decoding, and hostile bytes give a typed error."""
 
 import functools
 import os
@@ -46,7 +46,7 @@ def test_messages_come_back_and_their_length_is_what_is_counted(limits):
     assert len(data) == framing.OVERHEAD_BYTES + -(-payload_bits // 8) <= framing.max_message_bytes(limits)
     got = framing.read_drafts(data, limits)
     assert got.round == 7 and [r.token for r in got.records] == [r.token for r in records]
-    if limits.coding != "lazy":  # what a lazy message says is no whole distribution
+    if limits.coding != "lazy":  # a lazy message has no full distribution
       assert framing.write_drafts(7, got.records, limits)[0] == data
   with pytest.raises(ValueError, match="at most 4"):
     framing.write_drafts(7, some_records(limits, 0, 5), limits)
@@ -108,7 +108,7 @@ def attack(limits, seed, edits, tail, keep_checksum):
   except framing.MessageError as error:
     assert error.reason in REASONS
     return 0
-  # Codes are unique: what is accepted lies within the limits, and is written again to the same bytes.
+  # Codes are unique: accepted messages are within the limits, and encode to the same bytes.
   assert limits.coding == "lazy" or framing.write_drafts(got.round, got.records, limits)[0] == data
   return 1
 
@@ -167,7 +167,7 @@ def test_many_hostile_messages():
 
 @pytest.mark.parametrize("coding", CODINGS)
 def test_memory_of_a_reader_is_bounded(coding):
-  """A message that is refused, and one that is read: no more than a constant times the agreed size is allocated."""
+  """For a rejected and a valid message, memory is at most a constant times the agreed size."""
   limits = Limits(50257, 100, coding, 50257 if coding == "dense" else 256, 16, True)
   size = framing.max_message_bytes(limits) - framing.OVERHEAD_BYTES
   data = framing.frame(CODINGS.index(coding), 7, limits.ell, 16, b"\xff" * size)

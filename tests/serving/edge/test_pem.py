@@ -1,4 +1,4 @@
-"""What is wrong with a certificate or a key is said by its name."""
+"""Errors of certificates and keys name the file."""
 
 import datetime
 

@@ -24,7 +24,7 @@ def test_pauses_double_up_to_their_cap_and_are_drawn_below_it():
 
 
 def test_the_server_may_say_when():
-  """Then the time alone counts, and the budget is left as it was; however soon a server says, the pauses grow."""
+  """Then only the time limit applies, and the budget does not change; pauses grow for any pushback."""
   busy, budget = CloudError(Status.RESOURCE_EXHAUSTED, "busy", 0.7), Budget(size=5)
   attempts = Attempts(Policy(), budget, CallTimes(), 0.0)
   assert [attempts.failed(busy, second, 0.0) for second in range(59)] == [0.7] * 59

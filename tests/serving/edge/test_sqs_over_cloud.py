@@ -1,5 +1,5 @@
 """Sparse quantize-and-sample decoding over a cloud: the fused loop's tokens, the target's distribution, the controller's
-theorems, and what was sent.
+theorems, and the traffic.
 
 One compiled decode of each sparsifier serves all tests: 3,000 rows, each with a key of its own and one of four budgets
 (empty rounds, one draft, about two drafts, all that the window allows).
@@ -16,12 +16,13 @@ from scipy import stats
 import jaxspec
 from jaxspec.core.state import Origin
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
-from jaxspec.serving.server.engine import Engine
+from jaxspec.serving.server.engine import Engine, EngineSettings
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
-from jaxspec.serving.wire.sqs_codec import SqsWire
+from jaxspec.serving.wire.sqs_codec import SqsCodec
 from jaxspec.serving.wire.traffic import join_traffic
 from tests.helpers import markov_fns, markov_joint
 from tests.serving.edge.pairs import assert_same
@@ -57,15 +58,15 @@ def split(kind, **options):
   """The first rows of `fused` over a cloud, each with its own budget, and their traffic."""
   codec, (params, keys, condition), kwargs = setup(kind, **options)
   engine = Engine(
-    params.target, markov_fns(V), [ServedProfile(SqsWire(codec, WINDOW))], example=ClassLabels(np.zeros(1, np.int32)),
-    max_streams=1, max_rows=1, max_len=N, widths=(8,),
+    params.target, markov_fns(V), [ServedProfile(SqsCodec(codec, WINDOW))], example=ClassLabels(np.zeros(1, np.int32)),
+    settings=EngineSettings(max_streams=1, max_rows=1, max_len=N, widths=(8,)),
   )  # fmt: skip
   cloud, found = LocalCloud(engine), []
   for row in range(FEW):
     one = lambda leaf, row=row: leaf[row : row + 1]
     draft = params.draft._replace(budget=one(params.draft.budget))
-    edge = dict(cloud=cloud, drafter=kwargs["drafter"], wire=SqsWire(codec, WINDOW), max_len=N)
-    found.append(decode_over_cloud(draft, one(keys), jax.tree.map(one, condition), **edge))
+    edge = Edge(draft, kwargs["drafter"], SqsCodec(codec, WINDOW), N)
+    found.append(decode_over_cloud(edge, one(keys), jax.tree.map(one, condition), cloud))
   results, traffic = zip(*found)
   return jax.tree.map(lambda *leaves: np.concatenate(leaves), *results), join_traffic(traffic)
 
@@ -82,7 +83,7 @@ def test_all_ways_of_running_agree_for_every_seed(kind):
   assert_same(split(kind)[0], few(out))
   if kind == "top":
     _, args, kwargs = setup(kind)
-    assert_same(out, jaxspec.speculate(*args, **kwargs, loop_fn=jaxspec.host_while_loop))
+    assert_same(out, jaxspec.speculate(*args, **kwargs, loop="host"))
   counters = out.counters
   assert (counters.rounds[BUDGETS == 5] == out.report.stats.empty_rounds[BUDGETS == 5]).all()  # nothing fits into 5 bits
   assert (counters.drafted[BUDGETS == 5] == 0).all() and (counters.accepted[BUDGETS > 9] > 0).any()

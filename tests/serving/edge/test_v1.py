@@ -1,4 +1,4 @@
-"""The committed code of the protocol is what its file generates, and nobody imports it who does not need it."""
+"""The committed code of the protocol equals the generated code, and is imported only if needed."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ def test_without_the_extra_one_line_says_what_to_install(module, missing):
 
 
 def test_an_address_is_read_without_the_extra():
-  """What is wrong with it is said first; then what to install."""
+  """Errors of the address come before the missing extra."""
   code = """
 import sys
 import jaxspec

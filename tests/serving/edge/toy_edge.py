@@ -1,4 +1,4 @@
-"""An edge for the toy engine: it guesses with a chain of its own, and keeps what it would need to resume."""
+"""An edge for the toy engine: it drafts with its own chain, and stores its state for a resume."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import dataclasses
 import hashlib
 from collections.abc import Iterator
 
-from jaxspec.serving.edge.reliable_stream import Session
-from jaxspec.serving.wire.ciar_message import write_gated
-from jaxspec.serving.wire.cloud import Opening, Resume
+from jaxspec.serving.edge.reliable_stream import ReliableStream
+from jaxspec.serving.wire.ciar_message import write_ciar
 from jaxspec.serving.wire.framing import DISTRIBUTION, REQUEST, Frame, frame
-from tests.serving.edge.toy_engine import LAZY, MODEL, PLAIN, VOCAB, WINDOW, WIRE, drawn, token_of
+from jaxspec.serving.wire.handshake import Handshake, Resume
+from tests.serving.edge.toy_engine import LAZY, LIMITS, MODEL, PLAIN, VOCAB, WINDOW, drawn, token_of
 
-CALLS = 50  # besides opening and closing
+CALLS = 50  # besides handshake and closing
 
 
-def opening(number: int = 0, *, lazy: bool = False, **fields) -> Opening:
+def handshake(number: int = 0, *, lazy: bool = False, **fields) -> Handshake:
   """What opens the toy's stream of this number."""
   values = dict(
     stream=hashlib.sha256(b"stream %d" % number).digest()[:16],
@@ -25,7 +25,7 @@ def opening(number: int = 0, *, lazy: bool = False, **fields) -> Opening:
     max_len=400,
     condition=(1, 2, number % VOCAB),
   )
-  return Opening(**(values | fields))
+  return Handshake(**(values | fields))
 
 
 @dataclasses.dataclass
@@ -37,14 +37,18 @@ class ToyEdge:
     sent: bytes of frames that it sent, each once.
   """
 
-  session: Session
-  opening: Opening
+  reliable: ReliableStream
   calls: int = CALLS
   tokens: tuple[int, ...] = ()
   replies: list[bytes] = dataclasses.field(default_factory=list)
   gained: list[int] = dataclasses.field(default_factory=list)
   fed: list[int] = dataclasses.field(default_factory=list)
   sent: int = 0
+
+  @property
+  def handshake(self) -> Handshake:
+    """The handshake of the stream."""
+    return self.reliable.handshake
 
   def run(self) -> None:
     """Decodes the whole row."""
@@ -53,27 +57,27 @@ class ToyEdge:
 
   def steps(self) -> Iterator[None]:
     """Decodes; others may have their turn after each call."""
-    first = self.session.open(self.opening)
-    self._commit(first, (token_of(first.payload),), len(self.opening.condition))
+    first = self.reliable.open()
+    self._commit(first, (token_of(first.payload),), len(self.handshake.condition))
     for round_ in range(1, self.calls + 1):
       yield
       drafts = self._guesses()
-      data, _ = write_gated(round_, len(self.tokens) - 1, self.tokens[-1:], drafts, WIRE)
+      data, _ = write_ciar(round_, len(self.tokens) - 1, self.tokens[-1:], drafts, LIMITS)
       self.sent += len(data)
-      reply = self.session.verify(data, self._prefix)
+      reply = self.reliable.verify(data, self._prefix)
       if reply.kind == REQUEST:
         self.replies.append(reply.data)
         distribution = frame(DISTRIBUTION, round_, 1, reply.number, b"law!")
         self.sent += len(distribution)
-        reply = self.session.complete(distribution, self._prefix)
+        reply = self.reliable.complete(distribution, self._prefix)
       self._commit(reply, (*drafts[: reply.number], token_of(reply.payload)), 1 + len(drafts))
-    self.session.close()
+    self.reliable.close()
 
   def _guesses(self) -> tuple[int, ...]:
-    """Drafts that are right two times out of three."""
+    """Drafts that are correct two times out of three."""
     tokens = self.tokens
     for _ in range(WINDOW):
-      right = drawn(self.opening.key, self.opening.condition, tokens)
+      right = drawn(self.handshake.key, self.handshake.condition, tokens)
       wrong = hashlib.sha256(repr(tokens).encode()).digest()[0] % 3 == 0
       tokens += ((right + wrong) % VOCAB,)
     return tokens[len(self.tokens) :]
@@ -84,6 +88,6 @@ class ToyEdge:
     self.gained.append(len(tokens))
     self.fed.append(fed)
 
-  def _prefix(self, next_seq: int) -> Resume:
-    assert next_seq == len(self.gained)
+  def _prefix(self) -> Resume:
+    next_seq = len(self.gained)
     return Resume(next_seq, next_seq, self.tokens, tuple(self.gained), tuple(self.fed))

@@ -12,15 +12,16 @@ import time
 
 from jaxspec.serving.server.engine_interface import NotFinite, StreamLost
 from jaxspec.serving.wire.bitstream import require
-from jaxspec.serving.wire.ciar_message import GatedWire, read_gated
-from jaxspec.serving.wire.cloud import Opening, Profile, Resume
+from jaxspec.serving.wire.ciar_message import CiarLimits, read_ciar
+from jaxspec.serving.wire.cloud import Profile
 from jaxspec.serving.wire.framing import DISTRIBUTION, FIRST, REPLY, REQUEST, Frame, frame
+from jaxspec.serving.wire.handshake import Handshake, Resume
 
 VOCAB, MAX_LEN, MAX_CONDITION, WINDOW = 11, 400, 16, 3
 NUMERICS, MODEL = b"n" * 32, b"m" * 32
-WIRE = GatedWire.of(None, vocab=VOCAB, window=WINDOW, max_len=MAX_LEN)
-PLAIN = Profile(1, "ciar", window=WINDOW, max_frame=WIRE.max_bytes)
-LAZY = Profile(2, "toy", window=WINDOW, coding="lazy", ell=100, max_support=4, max_frame=WIRE.max_bytes)
+LIMITS = CiarLimits.of(None, vocab=VOCAB, window=WINDOW, max_len=MAX_LEN)
+PLAIN = Profile(1, "ciar", window=WINDOW, max_frame=LIMITS.max_bytes)
+LAZY = Profile(2, "toy", window=WINDOW, coding="lazy", ell=100, max_support=4, max_frame=LIMITS.max_bytes)
 BAD_NUMBERS = 7  # a label whose rows are not finite
 LAW_BYTES = 4
 
@@ -39,9 +40,9 @@ def token_of(payload: bytes) -> int:
 class _Row:
   """A stream: what opened it, its committed tokens, its round, and the reply that waits for part 1."""
 
-  def __init__(self, opening: Opening, resume: Resume | None):
-    self.key, self.condition, self.max_len = opening.key, opening.condition, opening.max_len
-    self.is_lazy = opening.profile == LAZY.id
+  def __init__(self, handshake: Handshake, resume: Resume | None):
+    self.key, self.condition, self.max_len = handshake.key, handshake.condition, handshake.max_len
+    self.is_lazy = handshake.profile == LAZY.id
     self.first = drawn(self.key, self.condition, ())
     self.tokens = (self.first,) if resume is None else resume.tokens
     self.round = 1 if resume is None else resume.round
@@ -49,23 +50,23 @@ class _Row:
 
   def judge(self, data: Frame) -> bytes:
     """Part 0: accepts drafts as long as they are what the chain draws."""
-    got = read_gated(data, WIRE)
+    got = read_ciar(data, LIMITS)
     require(got.read == len(self.tokens) - 1, "order", f"tokens from position {got.read} on")
     require(got.round == self.round, "order", f"round {got.round} instead of {self.round}")
-    require(got.unread == self.tokens[-1:], "order", "another newest token than the committed one")
+    require(got.pending == self.tokens[-1:], "order", "another newest token than the committed one")
     tokens = self.tokens
-    for draft in got.drafts:
+    for draft in got.tokens:
       if drawn(self.key, self.condition, tokens) != draft:
         break
       tokens += (draft,)
     accepted = len(tokens) - len(self.tokens)
-    if self.is_lazy and accepted < len(got.drafts):
+    if self.is_lazy and accepted < len(got.tokens):
       self.half = (accepted, tokens)
       return frame(REQUEST, self.round, 1, accepted, b"")
     return self._commit(accepted, tokens)
 
   def finish(self, data: Frame) -> bytes:
-    """Part 1: the distribution that was requested is here."""
+    """Part 1: the requested distribution is present."""
     if self.half is None:
       raise StreamLost
     at = data.kind, data.round, data.number
@@ -95,7 +96,7 @@ class ToyEngine:
 
   profiles, model, numerics = (PLAIN, LAZY), MODEL, NUMERICS
   vocab, max_len, max_condition, end_ids = VOCAB, MAX_LEN, MAX_CONDITION, ()
-  max_held, replay_in_chunks = 4096, False
+  max_known, replay_in_chunks = 4096, False
 
   def __init__(self, *, rows: int = 4, step_s: float = 0.0, numerics: bytes = NUMERICS):
     self.numerics, self._rows_of_a_step, self._step_s = numerics, rows, step_s
@@ -107,13 +108,13 @@ class ToyEngine:
     self._thread: int | None = None
     self.bad_threads = self.rows_of_step = 0
 
-  def open(self, stream: bytes, opening: Opening, resume: Resume | None = None, *, tenant: str = "") -> None:
+  def open(self, stream: bytes, handshake: Handshake, resume: Resume | None = None, *, tenant: str = "") -> None:
     self._seen()
 
     def run() -> bytes:
-      if opening.condition == BAD_NUMBERS:
+      if handshake.condition == BAD_NUMBERS:
         raise NotFinite
-      row = self.streams[stream] = _Row(opening, resume)
+      row = self.streams[stream] = _Row(handshake, resume)
       self._count(stream, 0, 0)
       if resume is not None:
         self.resumes.append(stream)

@@ -10,7 +10,7 @@ from jaxspec.serving.server.determinism_check import check_determinism
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 from tests.helpers import TARGET, random_params, side
 from tests.serving.server.crowds import EXAMPLE
 
@@ -18,7 +18,7 @@ from tests.serving.server.crowds import EXAMPLE
 def main() -> dict:
   """``numerics`` and whether rows are exact."""
   fns = llamagen_fns(TARGET)
-  profiles = (ServedProfile(PlainWire(TARGET.vocab_size)),)
+  profiles = (ServedProfile(PlainCodec(TARGET.vocab_size)),)
   found = check_determinism(Programs(side(random_params(fns, 2)), fns, profiles, Sizes(2, 2, 8, (8,)), EXAMPLE))
   return {"numerics": found.digest.hex(), "exact": found.is_exact}
 

@@ -1,6 +1,6 @@
 """Servers of a tiny random network on one device and on meshes; prints one JSON line.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.serving.server.on_devices FOLDER
+XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m tests.serving.server.on_devices FOLDER
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from jaxspec.run.pipeline import Pipeline
 from jaxspec.serving.server import cache_table, from_bundle
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.step_arrays import batch_of
-from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.method_codecs import codec_of
 from tests import devices
 from tests.run import tiny
 from tests.serving.edge.pairs import Case
@@ -50,7 +50,7 @@ def served(path: Path, mesh: str | None) -> Served:
 
 def case_of(pipeline: Pipeline, method) -> Case:
   parts = pipeline.decoder(pipeline.method(method)).parts
-  return Case(parts.params, parts.drafter, parts.verifier, wire_of(pipeline.method(method), TARGET.vocab_size))
+  return Case(parts.params, parts.drafter, parts.verifier, codec_of(pipeline.method(method), TARGET.vocab_size))
 
 
 def crowd(of: Served, seed: int | None = None, rows: range = range(EDGES)) -> Rows:

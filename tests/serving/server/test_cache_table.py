@@ -14,7 +14,7 @@ from jaxspec.serving.server import cache_table
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes, batch_of, slots_for
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 from tests.helpers import FULL_OPTIMISATION, TARGET, random_params, side
 from tests.serving.server.crowds import EXAMPLE
 
@@ -23,7 +23,7 @@ def programs_of(*, dtype="float32", guided=False, **sizes):
   fns = llamagen_fns(dataclasses.replace(TARGET, dtype=dtype))
   params = side(random_params(fns, 2), scale=2.0 if guided else None)
   sizes = Sizes(**(dict(max_streams=64, max_rows=2, max_len=16, widths=(8,)) | sizes))
-  return Programs(params, guidance.guided(fns) if guided else fns, (ServedProfile(PlainWire(13)),), sizes, EXAMPLE)
+  return Programs(params, guidance.guided(fns) if guided else fns, (ServedProfile(PlainCodec(13)),), sizes, EXAMPLE)
 
 
 @pytest.mark.parametrize("dtype, guided", [("float32", False), pytest.param("bfloat16", True, marks=pytest.mark.slow)])

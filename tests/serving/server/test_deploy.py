@@ -1,4 +1,4 @@
-"""The files of docs/deploy: what they name is what the code has, and what they start is a command that exists."""
+"""The files of docs/deploy: names agree with the code, and commands exist."""
 
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def test_the_command_is_one(kubernetes):
 
 
 def test_nobody_is_cut_off(envoy, kubernetes):
-  """The proxy knows that a server goes before the server is told; then there is time to answer what waits."""
+  """The proxy removes a server before its SIGTERM; then the server has time to answer waiting calls."""
   server = container(kubernetes, SERVER)
   command, pause_s = server["lifecycle"]["preStop"]["exec"]["command"]
   assert command == "sleep" and float(pause_s) > 2 * seconds(envoy["clusters"][0]["dns_refresh_rate"])

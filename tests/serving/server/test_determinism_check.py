@@ -14,7 +14,7 @@ from jaxspec.serving.server.determinism_check import check_determinism
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 from tests import devices
 from tests.helpers import TARGET, markov_fns, random_params, side
 from tests.serving.server.crowds import EXAMPLE
@@ -32,7 +32,7 @@ def programs_of(change=None, weights=WEIGHTS, mesh=None):
     return output if change is None else output._replace(logits=change(output.logits)), cache
 
   fns = plain._replace(apply=apply)
-  return Programs(side(jnp.asarray(weights)), fns, (ServedProfile(PlainWire(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE, mesh)
+  return Programs(side(jnp.asarray(weights)), fns, (ServedProfile(PlainCodec(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE, mesh)
 
 
 def test_rows_that_stand_for_themselves_are_served():
@@ -50,7 +50,7 @@ def test_rows_that_stand_for_themselves_are_served():
 )
 def test_rows_that_depend_on_others_are_refused(change):
   """A mean over the batch; the place in the batch."""
-  with pytest.raises(ValueError, match="rows beside them"):
+  with pytest.raises(ValueError, match="other rows of a step"):
     check_determinism(programs_of(change))
   found = check_determinism(programs_of(change), "fast")
   assert not found.is_exact and not found.replay_in_chunks and len(found.digest) == 32
@@ -64,9 +64,9 @@ def test_a_neighbour_of_nan_is_seen():
     output, cache = plain.apply(*args, **kwargs)
     return output._replace(logits=output.logits + 0 * jnp.sum(output.logits)), cache
 
-  params, profiles = side(random_params(plain, 2)), (ServedProfile(PlainWire(TARGET.vocab_size)),)
+  params, profiles = side(random_params(plain, 2)), (ServedProfile(PlainCodec(TARGET.vocab_size)),)
   programs = Programs(params, plain._replace(apply=apply), profiles, Sizes(2, 2, 8, (8,)), EXAMPLE)
-  with pytest.raises(ValueError, match="rows beside them"):
+  with pytest.raises(ValueError, match="other rows of a step"):
     check_determinism(programs)
 
 
@@ -100,7 +100,7 @@ def test_instruction_sets_are_told_apart(monkeypatch):
 
 
 def test_what_cannot_be_compiled():
-  fns, params, profiles = markov_fns(V), side(jnp.asarray(WEIGHTS)), (ServedProfile(PlainWire(V)),)
+  fns, params, profiles = markov_fns(V), side(jnp.asarray(WEIGHTS)), (ServedProfile(PlainCodec(V)),)
   for sizes in (
     Sizes(0, 2, 12, (8,)),
     Sizes(3, 2, 12, (4,)),
@@ -111,7 +111,7 @@ def test_what_cannot_be_compiled():
   ):
     with pytest.raises(ValueError, match="Must have"):
       Programs(params, fns, profiles, sizes, EXAMPLE)
-  for more in ((), (ServedProfile(PlainWire(V)), ServedProfile(PlainWire(V + 1)))):
+  for more in ((), (ServedProfile(PlainCodec(V)), ServedProfile(PlainCodec(V + 1)))):
     with pytest.raises(ValueError, match="one vocabulary"):
       Programs(params, fns, more, Sizes(3, 2, 12, (8,)), EXAMPLE)
   with pytest.raises(ValueError, match="this process's own devices"):

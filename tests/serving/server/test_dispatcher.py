@@ -9,11 +9,11 @@ from jaxspec.serving.server.idempotency import Position
 from jaxspec.serving.server.metrics_hooks import MetricsHooks
 from jaxspec.serving.server.quotas import Quota, Rate, Tenant
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.ciar_message import write_gated
+from jaxspec.serving.wire.ciar_message import write_ciar
 from jaxspec.serving.wire.cloud import CloudError, Status
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, Frame, frame, unframe
-from tests.serving.edge.toy_edge import opening
-from tests.serving.edge.toy_engine import BAD_NUMBERS, WIRE, ToyEngine
+from tests.serving.edge.toy_edge import handshake
+from tests.serving.edge.toy_engine import BAD_NUMBERS, LIMITS, ToyEngine
 
 ALICE = Tenant("alice")
 
@@ -27,12 +27,12 @@ class World:
     self.dispatcher = Dispatcher(Limits(**({"streams": 4} | limits)), jitter=lambda: 0.5)
 
   def open(self, number=0, tenant=ALICE, deadline=100.0, request=b"open", **fields):
-    call = OpenCall(tenant, opening(number, **fields), None, request, request, deadline)
+    call = OpenCall(tenant, handshake(number, **fields), None, request, request, deadline)
     return self.dispatcher.open(call, now=self.now)
 
   def verify(self, number=0, seq=1, data=b"1", fed=1, deadline=100.0, tenant=None):
     checked = unframe(data, 64) if len(data) >= OVERHEAD_BYTES else Frame(0, 0, 0, 0, b"", data)
-    call = VerifyCall(opening(number).stream, Position(seq, 0), checked, fed, tenant, deadline)
+    call = VerifyCall(handshake(number).stream, Position(seq, 0), checked, fed, tenant, deadline)
     return self.dispatcher.verify(call, now=self.now)
 
   def step(self):
@@ -45,8 +45,8 @@ class World:
 
   def call(self, number=0):
     """The bytes of the first call of a stream: no drafts."""
-    newest = self.engine.streams[opening(number).stream].tokens[-1:]
-    return write_gated(1, 0, newest, (), WIRE)[0]
+    newest = self.engine.streams[handshake(number).stream].tokens[-1:]
+    return write_ciar(1, 0, newest, (), LIMITS)[0]
 
 
 def refused(call):
@@ -63,7 +63,7 @@ def test_callers_join_one_run():
   assert first is second and not first.done()
   assert world.step() == 1
   assert world.verify(data=data).result(0) is first.result(0)  # a cached reply
-  assert world.engine.runs[opening().stream, 1, 0] == 1 and world.dispatcher.is_idle
+  assert world.engine.runs[handshake().stream, 1, 0] == 1 and world.dispatcher.is_idle
 
 
 def test_a_deadline_in_the_queue_drops_the_call_and_consumes_nothing():
@@ -100,7 +100,7 @@ def test_a_full_queue_and_a_full_table_push_back():
   assert "all 2 streams" in error.detail and error.pushback_s == 1.0
   world.now = 601.0
   assert isinstance(world.opened(2, deadline=700.0), bytes)  # the idle ones are forgotten
-  assert list(world.engine.streams) == [opening(2).stream]
+  assert list(world.engine.streams) == [handshake(2).stream]
 
 
 def test_quotas():
@@ -134,13 +134,13 @@ def test_a_charge_above_the_bucket_is_paid_later():
 
 
 def test_closing():
-  """A stream that is closed while its call runs, and opened again before the result comes, is not mixed up."""
+  """A stream that is closed during its call, and opened again before the result, gets no result of the old one."""
   world = World()
   world.opened()
   reply = world.verify(data=world.call())
   for _, work in world.dispatcher.take(0.0):
     work(world.engine)
-  world.dispatcher.close(ALICE, opening().stream)
+  world.dispatcher.close(ALICE, handshake().stream)
   assert reply.exception(0).status is Status.NOT_FOUND
   again = world.open(request=b"again")
   results = world.engine.step(0.0)
@@ -149,7 +149,7 @@ def test_closing():
   assert not again.done()
   world.step()
   assert isinstance(again.result(0), bytes)
-  world.dispatcher.close(Tenant("bob"), opening().stream)  # not his
+  world.dispatcher.close(Tenant("bob"), handshake().stream)  # not his
   world.dispatcher.close(ALICE, b"unknown")
   assert len(world.dispatcher.table) == 1
 
@@ -161,12 +161,12 @@ def test_a_call_that_waits_in_the_engine_is_closed_there():
   world.verify(0, data=world.call(0))
   world.verify(1, data=world.call(1))
   assert world.step() == 1
-  world.dispatcher.close(ALICE, opening(1).stream)
+  world.dispatcher.close(ALICE, handshake(1).stream)
   assert world.step() == 0 and world.dispatcher.is_idle
 
 
 def test_errors_of_one_row():
-  """A frame that is not valid changes nothing; numbers that are none end the stream; others are not touched."""
+  """An invalid frame changes nothing; non-finite numbers end the stream; other streams are not affected."""
   world = World()
   world.opened(0)
   data = world.call()
@@ -177,7 +177,7 @@ def test_errors_of_one_row():
   assert bad.exception(0).status is Status.INVALID_ARGUMENT and nan.exception(0).status is Status.INTERNAL
   assert refused(lambda: world.verify(1)).status is Status.NOT_FOUND
   good, lost = world.verify(data=data), world.verify(2, data=world.call(2))
-  world.engine.streams.pop(opening(2).stream)
+  world.engine.streams.pop(handshake(2).stream)
   world.step()
   assert isinstance(good.result(0), bytes) and lost.exception(0).status is Status.NOT_FOUND
   assert len(world.dispatcher.table) == 1
@@ -211,7 +211,7 @@ def test_a_stream_that_only_the_engine_knows_is_closed_there():
       super().open(stream, *args, **kwargs)
 
   world = World(Engine())
-  world.engine.streams[opening(0).stream] = None
+  world.engine.streams[handshake(0).stream] = None
   error = refused(world.opened)
   assert error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s > 0
   world.step()

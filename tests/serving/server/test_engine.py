@@ -10,7 +10,7 @@ import jaxspec
 from jaxspec.serving.server.engine import EngineFailed
 from jaxspec.serving.server.engine_interface import NoRoom, NotFinite, StreamExists, StreamLost
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.cloud import Resume
+from jaxspec.serving.wire.handshake import Resume
 from tests.serving.edge.pairs import CLASSES, MAX_LEN, rows_of
 from tests.serving.server.crowds import decode, serve
 
@@ -33,7 +33,7 @@ def edges_of(number=EDGES, **options):
 
 @functools.cache
 def alone():
-  """Every row decoded with nobody else."""
+  """Every row decoded alone."""
   found = [decode(served(), [edge], rows=[row]) for row, edge in enumerate(edges_of())]
   return [tuple(part[0] for part in rows) for rows in found]
 
@@ -64,8 +64,8 @@ def test_long_calls_are_read_in_several_passes():
   """A gated edge that was silent for long: forced passes come before the one that is judged; widths go with the calls."""
   markov, fed = serve("markov:ciar-exact", widths=(8, 16), max_len=48), set()
 
-  def before_call(engine, name, edge):
-    fed.update(edge.resume.fed[1:])
+  def before_call(engine, name, stream):
+    fed.update(stream.resume().fed[1:])
 
   edges = [markov.edge(0, max_len=48) for _ in range(6)]
   rows = decode(markov, edges, generator=np.random.default_rng(0), before_call=before_call)
@@ -81,7 +81,7 @@ def test_a_slot_changes_no_bit(slot):
   engine = served().engine
   others = [bytes([200 + index]) * 16 for index in range(slot)]
   for other in others:
-    engine.open(other, served().opening(served().edge(0), 5))
+    engine.open(other, served().handshake(5))
     engine.step(0.0)
   assert engine._streams.num_free == 8 - slot
   for row in range(len(NAMES)):
@@ -93,13 +93,13 @@ def test_a_slot_changes_no_bit(slot):
     engine.close(other)
 
 
-def test_a_parked_stream_comes_back_with_the_same_bits():
-  """Parked before every third call, in a crowd."""
+def test_an_evicted_stream_comes_back_with_the_same_bits():
+  """Evicted before every third call, in a crowd."""
   generator = np.random.default_rng(2)
 
-  def before_call(engine, name, edge):
-    if edge.request.part == 0 and generator.random() < 0.3:
-      engine.park(name)
+  def before_call(engine, name, stream):
+    if stream.request.part == 0 and generator.random() < 0.3:
+      engine.evict(name)
       assert engine._streams[name].slot is None
 
   assert_as_alone(decode(served(), edges_of(), generator=generator, before_call=before_call))
@@ -112,13 +112,13 @@ def test_a_forgotten_stream_is_resumed_with_the_same_bits(in_chunks, monkeypatch
   monkeypatch.setattr(served().engine, "replay_in_chunks", in_chunks)
   generator, resumes = np.random.default_rng(3), []
   for row, edge in enumerate(edges_of()):
-    opening = served().opening(served().edge(row % len(NAMES)), row)
+    handshake = served().handshake(row, row % len(NAMES))
 
-    def before_call(engine, name, edge, opening=opening):
-      if edge.request.part == 0 and generator.random() < 0.3:
-        resumes.append(edge.resume)
+    def before_call(engine, name, stream, handshake=handshake):
+      if stream.request.part == 0 and generator.random() < 0.3:
+        resumes.append(stream.resume())
         engine.close(name)
-        engine.open(name, opening, edge.resume)
+        engine.open(name, handshake, resumes[-1])
         assert [stream for stream, _ in engine.step(0.0)] == [name]
 
     rows = decode(served(), [edge], rows=[row], before_call=before_call)
@@ -129,45 +129,44 @@ def test_a_forgotten_stream_is_resumed_with_the_same_bits(in_chunks, monkeypatch
 
 
 def test_streams_that_are_not_heard_of():
-  """They lose their slot, come back at their next call, and are forgotten later."""
+  """They lose their slot, get it back at their next call, and are closed later."""
   markov = serve("markov:sqs-lazy", idle_s=10.0, forget_s=100.0)
-  engine, edge = markov.engine, markov.edge(0)
+  engine, start = markov.engine, markov.start(markov.edge(0), 1)
   name = b"n" * 16
-  engine.open(name, markov.opening(edge, 1))
+  engine.open(name, start.handshake)
   ((_, frame),) = engine.step(0.0)
-  edge.receive(frame)
+  stream = start.receive(frame)
   assert engine.step(9.0) == [] and engine._streams[name].slot is not None
   assert engine.step(10.0) == [] and engine._streams[name].slot is None and engine._streams.num_free == 8
-  engine.submit(name, *edge.request[1:])
+  engine.submit(name, *stream.request[1:])
   answers = engine.step(11.0) + engine.step(11.0) + engine.step(11.0)
   assert len(answers) == 1 and engine._streams[name].slot is not None
-  edge.receive(answers[0][1])
-  while edge.request.part == 0:
-    engine.submit(name, *edge.request[1:])
-    edge.receive(engine.step(12.0)[0][1])
-  engine.step(30.0)  # the distribution of the target is not kept for so long
+  stream.receive(answers[0][1])
+  while stream.request.part == 0:
+    engine.submit(name, *stream.request[1:])
+    stream.receive(engine.step(12.0)[0][1])
+  engine.step(30.0)  # the target's distribution is not cached for this long
   assert engine._streams[name].slot is None
   with pytest.raises(StreamLost):
-    engine.submit(name, *edge.request[1:])
+    engine.submit(name, *stream.request[1:])
   assert not engine.knows(name)
-  engine.open(name, markov.opening(markov.edge(0), 1), edge.resume)
+  engine.open(name, start.handshake, stream.resume())
   assert engine.step(31.0) and engine.step(132.0) == [] and not engine.knows(name)
   with pytest.raises(StreamLost):
-    engine.submit(name, *edge.request[1:])
+    engine.submit(name, *stream.request[1:])
   engine.close(name)
 
 
 def test_refusals_change_nothing():
   markov = serve("markov:sqs-trimmed", "markov:ciar-exact")
-  engine, edge, name = markov.engine, markov.edge(0), b"n" * 16
-  opening = markov.opening(edge, 1)
+  engine, start, name = markov.engine, markov.start(markov.edge(0), 1), b"n" * 16
+  handshake = start.handshake
   for hostile in (
-    opening._replace(profile=2), opening._replace(max_len=17), opening._replace(max_len=0), opening._replace(key=b"short"),
-    opening._replace(end_ids=(1,) * 9), opening._replace(condition=-1), opening._replace(condition=CLASSES),
-    opening._replace(condition=(1, 2)), opening._replace(condition="two cats"),
+    dict(profile=2), dict(max_len=17), dict(max_len=0), dict(key=b"short"), dict(end_ids=(1,) * 9), dict(condition=-1),
+    dict(condition=CLASSES), dict(condition=(1, 2)), dict(condition="two cats"),
   ):  # fmt: skip
     with pytest.raises(MessageError):
-      engine.open(name, hostile)
+      engine.open(name, handshake._replace(**hostile))
   good = dict(next_seq=3, round=2, tokens=(1, 2, 3, 4), gained=(1, 2, 1), fed=(1, 3, 1))
   for more in (
     dict(tokens=(1, 2, 3)), dict(tokens=(1, 2, 3, 5)), dict(gained=(1, 1, 2), fed=(1, 1, 1)), dict(fed=(1, 9, 1)),
@@ -175,44 +174,44 @@ def test_refusals_change_nothing():
     dict(next_seq=0, tokens=(), gained=(), fed=()),
   ):  # fmt: skip
     with pytest.raises(MessageError):
-      engine.open(name, opening, Resume(**(good | more)))
+      engine.open(name, handshake, Resume(**(good | more)))
   assert not engine._streams and engine.step(0.0) == []
-  engine.open(name, opening)
+  engine.open(name, handshake)
   with pytest.raises(StreamExists):
-    engine.open(name, opening)
+    engine.open(name, handshake)
   with pytest.raises(MessageError, match="order"):
     engine.submit(name, 0, b"too early")
-  edge.receive(engine.step(0.0)[0][1])
-  request = edge.request
+  stream = start.receive(engine.step(0.0)[0][1])
+  request = stream.request
   for part, frame in ((0, b""), (0, request.frame[:-1] + b"x"), (1, request.frame), (2, request.frame)):
     with pytest.raises(MessageError):
       engine.submit(name, part, frame)
   engine.submit(name, *request[1:])
   with pytest.raises(MessageError, match="order"):
     engine.submit(name, *request[1:])
-  edge.receive(engine.step(0.0)[0][1])
-  assert edge.resume.next_seq == 2 and edge.request.part == 0
-  for number in range(engine.max_held - 1):
-    engine.open(number.to_bytes(16), opening)
+  stream.receive(engine.step(0.0)[0][1])
+  assert stream.resume().next_seq == 2 and stream.request.part == 0
+  for number in range(engine.max_known - 1):
+    engine.open(number.to_bytes(16), handshake)
   with pytest.raises(NoRoom):
-    engine.open(b"m" * 16, opening)
+    engine.open(b"m" * 16, handshake)
 
 
 def test_logits_that_are_no_numbers_end_their_stream_alone():
   """Their stream is forgotten; its neighbour in the same step is answered as if it were alone."""
   engine, broken = served().engine, b"b" * 16
-  victim = served().edge(0)
-  engine.open(broken, served().opening(victim, 0))
-  victim.receive(engine.step(0.0)[0][1])
+  start = served().start(served().edge(0), 0)
+  engine.open(broken, start.handshake)
+  victim = start.receive(engine.step(0.0)[0][1])
   state = engine._streams[broken]
   nan = jax.tree.map(lambda leaf: leaf if leaf.dtype == bool else leaf * np.nan, engine.cache_of(broken)[0])
   engine.table = engine.programs.insert(engine.table, nan, state.slot)
-  edge, name = served().edge(0), b"g" * 16
-  engine.open(name, served().opening(edge, 3))
+  start, name = served().start(served().edge(0), 3), b"g" * 16
+  engine.open(name, start.handshake)
   frames = [engine.step(0.0)[0][1]]
-  edge.receive(frames[0])
+  stream = start.receive(frames[0])
   engine.submit(broken, *victim.request[1:])
-  engine.submit(name, *edge.request[1:])
+  engine.submit(name, *stream.request[1:])
   answers = dict(engine.step(0.0))
   assert isinstance(answers[broken], NotFinite) and not engine.knows(broken)
   assert [*frames, answers[name]] == alone()[3][1][:2]
@@ -222,8 +221,8 @@ def test_logits_that_are_no_numbers_end_their_stream_alone():
 
 def test_a_failure_of_the_device_is_the_end(monkeypatch):
   markov = serve("markov:sqs-trimmed")
-  engine, edge, name = markov.engine, markov.edge(0), b"n" * 16
-  engine.open(name, markov.opening(edge, 0))
+  engine, name = markov.engine, b"n" * 16
+  engine.open(name, markov.handshake(0))
 
   def fail(*args):
     raise RuntimeError("out of memory")
@@ -235,4 +234,4 @@ def test_a_failure_of_the_device_is_the_end(monkeypatch):
   with pytest.raises(EngineFailed):
     engine.submit(name, 0, b"")
   with pytest.raises(EngineFailed):
-    engine.open(b"m" * 16, markov.opening(edge, 0))
+    engine.open(b"m" * 16, markov.handshake(0))

@@ -1,4 +1,4 @@
-"""Failures in the log: type and place, and nothing that was received."""
+"""Failures in the log: type and place, without received data."""
 
 import logging
 

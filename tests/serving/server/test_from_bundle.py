@@ -15,11 +15,12 @@ from jaxspec.io import checkpoints
 from jaxspec.methods import Ciar, Plain, Speculative, Sqs
 from jaxspec.models.conditions import Prompt
 from jaxspec.run.loading import load_pipeline
-from jaxspec.serving.edge.remote_decode import decode_over_cloud
+from jaxspec.serving.edge.edge_stream import Edge
+from jaxspec.serving.edge.remote_decode import RemoteOptions, decode_over_cloud
 from jaxspec.serving.server import from_bundle
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.server.served_profile import ServedProfile
-from jaxspec.serving.wire.method_codecs import wire_of
+from jaxspec.serving.wire.method_codecs import codec_of
 from tests.cli import fake_bundle, fake_language
 from tests.run import tiny_chameleon
 
@@ -37,17 +38,15 @@ def captions(tmp_path_factory):
   return load_pipeline(fake_bundle.make_fake_bundle(tmp_path_factory.mktemp("captions"), cfg_scale=2.0, top_k=0))
 
 
-def over(cloud, pipeline, method, encoded, max_len, profile, **options):
+def over(cloud, pipeline, method, encoded, max_len, profile, captions=None, **options):
   """A decode of two rows by a method of the pipeline, and the tokens of its one program."""
   method = pipeline.method(method)
   decoder = pipeline.decoder(method)
-  wire, sampling = wire_of(method, pipeline.family.space.vocab_size), decoder.sampling
+  codec, sampling = codec_of(method, pipeline.family.space.vocab_size), decoder.sampling
   options |= dict(temperature=sampling.temperature, cfg_scale=sampling.cfg_scale, end_token=pipeline.family.end_token)
   with pipeline.context():
-    out, _ = decode_over_cloud(
-      decoder.parts.params.draft, jax.random.key(3), encoded.condition, cloud=cloud, drafter=decoder.parts.drafter,
-      wire=wire, max_len=max_len, profile=profile, **options,
-    )  # fmt: skip
+    edge = Edge(decoder.parts.params.draft, decoder.parts.drafter, codec, max_len, profile=profile, **options)
+    out, _ = decode_over_cloud(edge, jax.random.key(3), encoded.condition, cloud, RemoteOptions(captions))
   wanted = pipeline(encoded, key=jax.random.key(3), method=method, max_len=max_len, sampling=sampling)
   np.testing.assert_array_equal(out.tokens, wanted.tokens)
 
@@ -102,20 +101,24 @@ def test_longest_text():
 
 
 def test_what_a_network_is_served_with(texts, captions, monkeypatch):
-  """Nothing is compiled here: what an engine would be made of."""
+  """Settings of an engine, without compilation."""
   made = {}
-  monkeypatch.setattr(from_bundle, "Engine", lambda *args, **options: made.update(options, profiles=args[2]))
+
+  def make(params, model, profiles, *, settings, **parts):
+    made.update(parts, **vars(settings), profiles=profiles)
+
+  monkeypatch.setattr(from_bundle, "Engine", make)
   from_bundle.engine_of(texts)
   assert made["max_len"] == 24 == made["example"].tokens.shape[1] and made["end_ids"] == fake_language.TARGET.end_ids
-  assert made["profiles"] == [ServedProfile(wire_of(method, texts.family.space.vocab_size)) for method in (Sqs(), Plain())]
-  assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.family.target.path), "float32")
+  assert made["profiles"] == [ServedProfile(codec_of(method, texts.family.space.vocab_size)) for method in (Sqs(), Plain())]
+  assert (made["digest"], made["matmul_precision"]) == (checkpoints.digest(texts.family.target.folder), "float32")
   from_bundle.engine_of(captions, [Plain()])
   assert made["max_len"] == 16 and made["max_condition"] == 1000
   profile = _method("ciar:verify=greedy")
   from_bundle.engine_of(captions, [profile, "ciar"])
   edge = captions.method("ciar", verify="greedy")
   assert edge.gamma == fake_bundle.DEFAULTS["gamma"] != Ciar().gamma, "the bundle's, which neither side has given"
-  assert [profile.wire for profile in made["profiles"]] == [wire_of(each, 16) for each in (edge, captions.method("ciar"))]
+  assert [profile.codec for profile in made["profiles"]] == [codec_of(each, 16) for each in (edge, captions.method("ciar"))]
   assert made["read_condition"]("red cat").features.shape == made["example"].features.shape
   for sent in (3, (1, 2)):
     with pytest.raises(ValueError, match="Must have the text of a prompt"):

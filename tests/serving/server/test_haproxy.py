@@ -14,11 +14,11 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 import trustme
 
 from jaxspec.serving.edge.connection import connect
-from jaxspec.serving.edge.reliable_stream import Session
+from jaxspec.serving.edge.reliable_stream import ReliableStream
 from jaxspec.serving.server.servicer import SERVICE
 from jaxspec.serving.wire.address import ROUTE_HEADER
 from tests.serving.edge.test_faults import undisturbed
-from tests.serving.edge.toy_edge import opening
+from tests.serving.edge.toy_edge import handshake
 from tests.serving.server.test_server_process import Disturbed, ServerProcess
 
 CONFIG = Path(__file__).parents[3] / "docs" / "deploy" / "haproxy.cfg"
@@ -78,7 +78,7 @@ def test_streams_stay_at_one_server_and_go_on_when_it_is_killed(behind):
   def work(number):
     lazy = number % 2 == 1
     cloud = connect(address, ca=authority, route=True)
-    edges[number] = edge = Disturbed(Session(cloud), opening(number, lazy=lazy), CALLS)
+    edges[number] = edge = Disturbed(ReliableStream(cloud, handshake(number, lazy=lazy)), CALLS)
 
     def before(call):
       if call == 10:
@@ -98,11 +98,11 @@ def test_streams_stay_at_one_server_and_go_on_when_it_is_killed(behind):
   for thread in threads:
     thread.start()
   until(lambda: all(edge is not None and len(edge.gained) >= 10 for edge in edges))
-  assert [edge.session.resumes for edge in edges] == [0] * EDGES
+  assert [edge.reliable.resumes for edge in edges] == [0] * EDGES
   servers[0].kill()
   killed.set()
   until(lambda: failures or all(len(edge.gained) >= 30 for edge in edges))
-  moved = [edge.session.resumes for edge in edges]
+  moved = [edge.reliable.resumes for edge in edges]
   assert set(moved) == {0, 1}, "each of two servers had some streams"
   servers[0].start()
   time.sleep(3)  # until the proxy has looked again
@@ -110,7 +110,7 @@ def test_streams_stay_at_one_server_and_go_on_when_it_is_killed(behind):
   for thread in threads:
     thread.join()
   assert not failures
-  back = [edge.session.resumes for edge in edges]
+  back = [edge.reliable.resumes for edge in edges]
   assert back == [2 * number for number in moved], "the hash brings the same streams back"
 
 

@@ -65,7 +65,7 @@ def test_a_request_makes_part_1_the_next_call():
   assert status(lambda: verify(2, 1, b"law")) is Status.FAILED_PRECONDITION
 
 
-def test_openings():
+def test_handshakes():
   table = CallTable(max_streams=1)
   open_ = lambda data, tenant=TENANT, plain=b"open", seq=None: table.open(ID, tenant, plain, data, seq, 0.0)
   assert open_(b"open") is Decision.RUN and open_(b"open") is Decision.JOIN

@@ -5,18 +5,18 @@ import time
 
 import pytest
 
-from jaxspec.serving.edge.reliable_stream import Session
+from jaxspec.serving.edge.reliable_stream import ReliableStream
 from jaxspec.serving.server.dispatcher import Limits
 from jaxspec.serving.server.in_process import LocalCloud
-from jaxspec.serving.wire.ciar_message import GATED
+from jaxspec.serving.wire.ciar_message import CIAR
 from jaxspec.serving.wire.cloud import CloudError, Status
 from jaxspec.serving.wire.framing import frame
-from tests.serving.edge.toy_edge import ToyEdge, opening
+from tests.serving.edge.toy_edge import ToyEdge, handshake
 from tests.serving.edge.toy_engine import BAD_NUMBERS, ToyEngine
 
 
 def decode(cloud, number, calls=12):
-  edge = ToyEdge(Session(cloud), opening(number, lazy=number % 2 == 1), calls)
+  edge = ToyEdge(ReliableStream(cloud, handshake(number, lazy=number % 2 == 1)), calls)
   edge.run()
   return edge
 
@@ -31,17 +31,17 @@ def test_calls_are_asked_again_and_run_once():
   engine = ToyEngine()
   edge = decode(LocalCloud(engine), 0, calls=1)
   cloud = LocalCloud(engine)
-  session = Session(cloud)
-  again = ToyEdge(session, opening(), 1)
-  session.close = lambda: None
+  reliable = ReliableStream(cloud, handshake())
+  again = ToyEdge(reliable, 1)
+  reliable.close = lambda: None
   again.run()
   assert again.replies == edge.replies and set(engine.runs.values()) == {2}
-  assert cloud.open(opening()).frame == edge.replies[0] and set(engine.runs.values()) == {2}
-  stream, other = opening().stream, frame(GATED, 1, 1, 0, b"another frame")
+  assert cloud.open(handshake()).frame == edge.replies[0] and set(engine.runs.values()) == {2}
+  stream, other = handshake().stream, frame(CIAR, 1, 1, 0, b"another frame")
   assert refused(cloud.verify, stream, 1, 0, other) is Status.FAILED_PRECONDITION
   assert refused(cloud.verify, stream, 2, 0, other) is Status.INVALID_ARGUMENT
   assert refused(cloud.verify, stream, 3, 0, other) is Status.NOT_FOUND
-  assert refused(cloud.open, opening(max_len=7)) is Status.ALREADY_EXISTS
+  assert refused(cloud.open, handshake(max_len=7)) is Status.ALREADY_EXISTS
   cloud.close(stream)
   assert not engine.streams and refused(cloud.verify, stream, 1, 0, other) is Status.NOT_FOUND
   assert refused(cloud.verify, stream, 1, 0, other[:-1] + b"\0") is Status.DATA_LOSS
@@ -50,10 +50,10 @@ def test_calls_are_asked_again_and_run_once():
 def test_what_is_refused():
   cloud = LocalCloud(ToyEngine(), limits=Limits(1))
   for fields in (dict(protocol=2), dict(model=b"x" * 32), dict(need_numerics=b"x" * 32)):
-    assert refused(cloud.open, opening(**fields)) is Status.FAILED_PRECONDITION
-  assert refused(cloud.open, opening(condition=BAD_NUMBERS)) is Status.INTERNAL
-  cloud.open(opening(1, need_numerics=cloud.description.numerics))
-  assert refused(cloud.open, opening(2)) is Status.RESOURCE_EXHAUSTED
+    assert refused(cloud.open, handshake(**fields)) is Status.FAILED_PRECONDITION
+  assert refused(cloud.open, handshake(condition=BAD_NUMBERS)) is Status.INTERNAL
+  cloud.open(handshake(1, need_numerics=cloud.description.numerics))
+  assert refused(cloud.open, handshake(2)) is Status.RESOURCE_EXHAUSTED
 
 
 def test_threads_share_a_cloud_and_its_steps():
@@ -82,12 +82,12 @@ class Waiting(ToyEngine):
 
 
 def test_waiting_leaves_the_core_alone():
-  """For calls that the engine keeps back, and for a step that another thread runs."""
+  """For calls held back by the engine, and for a step of another thread."""
   spent, clock = {}, time.monotonic
 
   def wait(name, cloud, number):
     began = time.thread_time()
-    cloud.open(opening(number))
+    cloud.open(handshake(number))
     spent[name] = time.thread_time() - began
 
   wait("kept back", LocalCloud(Waiting(clock() + 0.4)), 0)
@@ -103,8 +103,8 @@ def test_waiting_leaves_the_core_alone():
 def test_an_engine_that_fails_fails_every_call():
   engine = ToyEngine()
   cloud = LocalCloud(engine)
-  cloud.open(opening())
+  cloud.open(handshake())
   engine.fails = True
   for number in (1, 2):
     with pytest.raises(RuntimeError, match="the device is gone"):
-      cloud.open(opening(number))
+      cloud.open(handshake(number))

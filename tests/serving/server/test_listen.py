@@ -1,4 +1,4 @@
-"""Where a server listens: settings that go together, and ports that are taken."""
+"""Listening of a server: combinations of settings, and ports in use."""
 
 import socket
 

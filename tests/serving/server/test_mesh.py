@@ -1,4 +1,4 @@
-"""Servers on eight devices: the tokens of one device, and what the devices exchange."""
+"""Servers on eight devices: the tokens of one device, and the exchanges of the devices."""
 
 import pytest
 

@@ -9,13 +9,13 @@ import jaxspec
 from jaxspec.core.loop import NO_DRAFTER
 from jaxspec.models.conditions import ClassLabels, Prompt
 from jaxspec.models.language.llama import LlamaConfig, llama_fns
-from jaxspec.serving.edge.edge_stream import EdgeStream
-from jaxspec.serving.server.engine import Engine
+from jaxspec.serving.edge.edge_stream import Edge
+from jaxspec.serving.server.engine import Engine, EngineSettings
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.server_programs import Programs
 from jaxspec.serving.server.step_arrays import Sizes
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 from tests.helpers import random_params, side
 
 CONFIG = LlamaConfig(13, dim=16, num_layers=1, num_heads=2, num_kv_heads=1, ffn_hidden=24)
@@ -33,9 +33,9 @@ def test_prompts_of_several_lengths():
   """Two lengths are compiled for prompts of four; top-k is that of the kind from token 0 on."""
   fns, warp = llama_fns(CONFIG), jaxspec.Warp(top_k=4)
   params = side(random_params(fns, 3))
-  profiles = [ServedProfile(PlainWire(13)), ServedProfile(PlainWire(13), warp)]
+  profiles = [ServedProfile(PlainCodec(13)), ServedProfile(PlainCodec(13), warp)]
   sizes = dict(max_streams=2, max_rows=2, max_len=NEW, widths=(8,))
-  cloud = LocalCloud(Engine(params, fns, profiles, example=EXAMPLE, **sizes))
+  cloud = LocalCloud(Engine(params, fns, profiles, example=EXAMPLE, settings=EngineSettings(**sizes)))
   lengths = (1, 7, 9, LONGEST)
   keys = jax.vmap(jax.random.key)(jnp.arange(len(lengths)))
   padded = [np.pad(prompt_of(length), ((0, 0), (0, 0), (0, LONGEST - length))) for length in lengths]
@@ -44,7 +44,7 @@ def test_prompts_of_several_lengths():
   )
   verifier = jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=warp)
   out = jaxspec.autoregress(jaxspec.SpecParams((), params), keys, batch, verifier=verifier, max_len=NEW)
-  edge = EdgeStream((), drafter=NO_DRAFTER, wire=PlainWire(13), max_len=NEW, profile=1)
+  edge = Edge((), NO_DRAFTER, PlainCodec(13), NEW, profile=1)
   for row, length in enumerate(lengths):
     found, _ = edge.run(prompt_of(length), keys[row : row + 1], cloud)
     np.testing.assert_array_equal(found.tokens[0], out.tokens[row])
@@ -52,7 +52,7 @@ def test_prompts_of_several_lengths():
 
 def test_conditions_that_are_compiled():
   fns = llama_fns(CONFIG)._replace(prefix_len=lambda prompt: prompt.tokens.shape[1])
-  programs = Programs(side({}), fns, (ServedProfile(PlainWire(13)),), Sizes(2, 2, NEW, (8,)), EXAMPLE)
+  programs = Programs(side({}), fns, (ServedProfile(PlainCodec(13)),), Sizes(2, 2, NEW, (8,)), EXAMPLE)
   assert [condition.tokens.shape for condition in programs.conditions()] == [(1, 8), (1, LONGEST)]
   assert programs.num_cache_slots == LONGEST + NEW + 8
   five = programs.condition(prompt_of(5))

@@ -10,8 +10,9 @@ pytest.importorskip("google.protobuf", reason="needs the serve extra: pip instal
 from jaxspec.serving.server import requests
 from jaxspec.serving.server.dispatcher import VerifyCall
 from jaxspec.serving.server.idempotency import Position
-from jaxspec.serving.wire.cloud import CloudError, Description, Opening, Profile, Resume, Status
+from jaxspec.serving.wire.cloud import CloudError, Description, Profile, Status
 from jaxspec.serving.wire.framing import frame, unframe
+from jaxspec.serving.wire.handshake import Handshake, Resume
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
@@ -21,16 +22,16 @@ PROFILES = (
   Profile(4, "sqs", window=3, coding="lazy", ell=100, max_support=8, nucleus=True, guided=True, max_frame=62),
 )
 SERVED = Description(1, 1, "jaxspec 1", MODEL, NUMERICS, 100, 50, 6, (7,), PROFILES)
-OPENING = Opening(b"s" * 16, MODEL, 4, b"k" * 8, 40, (1, 2, 99), 0.5, 0.75, 2.0, (3, 7), NUMERICS)
+HANDSHAKE = Handshake(b"s" * 16, MODEL, 4, b"k" * 8, 40, (1, 2, 99), 0.5, 0.75, 2.0, (3, 7), NUMERICS)
 RESUME = Resume(3, 3, (5, 6, 7, 8), (1, 2, 1), (3, 4, 1))
 DRAFTS = frame(4, 1, 100, 2, b"payload")
 
 
 def test_requests_come_back():
-  assert requests.read_open(encoding.open_request(OPENING), SERVED) == (OPENING, None)
+  assert requests.read_open(encoding.open_request(HANDSHAKE), SERVED) == (HANDSHAKE, None)
   for condition in ((1,), 0, 12, "", "café"):
-    opening = OPENING._replace(condition=condition)
-    assert requests.read_open(encoding.open_request(opening, RESUME), SERVED) == (opening, RESUME)
+    handshake = HANDSHAKE._replace(condition=condition)
+    assert requests.read_open(encoding.open_request(handshake, RESUME), SERVED) == (handshake, RESUME)
   got = requests.read_verify(encoding.verify_request(b"s" * 16, 7, 0, DRAFTS), SERVED)
   assert got == VerifyCall(b"s" * 16, Position(7, 0), unframe(DRAFTS, 64), 3)
   assert requests.read_verify(encoding.verify_request(b"s" * 16, 7, 1, DRAFTS), SERVED).fed == 0
@@ -38,10 +39,10 @@ def test_requests_come_back():
   assert requests.read_verify(encoding.verify_request(b"s" * 16, 7, 0, gated), SERVED).fed == 7
   assert requests.read_close(encoding.close_request(b"s" * 16)) == b"s" * 16
   assert encoding.description_of(encoding.describe_reply(SERVED)) == SERVED
-  assert len(encoding.open_request(OPENING, RESUME)) <= requests.max_request_bytes(SERVED)
+  assert len(encoding.open_request(HANDSHAKE, RESUME)) <= requests.max_request_bytes(SERVED)
 
 
-BAD_OPENINGS = {
+BAD_HANDSHAKES = {
   "stream_id": dict(stream=b"s" * 15),
   "key": dict(key=b"k" * 9),
   "profile": dict(profile=2),
@@ -82,11 +83,11 @@ def refused(call, *args):
   return caught.value
 
 
-@pytest.mark.parametrize("field", [*BAD_OPENINGS, *BAD_RESUMES])
+@pytest.mark.parametrize("field", [*BAD_HANDSHAKES, *BAD_RESUMES])
 def test_each_field_has_its_limit(field):
-  opening = OPENING._replace(**BAD_OPENINGS.get(field, {}))
+  handshake = HANDSHAKE._replace(**BAD_HANDSHAKES.get(field, {}))
   resume = RESUME._replace(**BAD_RESUMES[field]) if field in BAD_RESUMES else None
-  error = refused(requests.read_open, encoding.open_request(opening, resume), SERVED)
+  error = refused(requests.read_open, encoding.open_request(handshake, resume), SERVED)
   assert error.status is Status.INVALID_ARGUMENT and error.detail.startswith(f"{field.strip()} must be ")
 
 
@@ -98,7 +99,7 @@ def test_both_sides_must_agree():
     (dict(model=other), f"model {other.hex()} was requested, {MODEL.hex()} is served"),
     (dict(need_numerics=other), f"numerics {other.hex()} was requested, {NUMERICS.hex()} is served"),
   ):
-    error = refused(requests.read_open, encoding.open_request(OPENING._replace(**fields)), SERVED)
+    error = refused(requests.read_open, encoding.open_request(HANDSHAKE._replace(**fields)), SERVED)
     assert (error.status, error.detail) == (Status.FAILED_PRECONDITION, words)
   assert refused(requests.read_describe, encoding.describe_request(2, "")).status is Status.FAILED_PRECONDITION
   assert requests.read_describe(encoding.describe_request(1, "me")) == 1
@@ -114,8 +115,8 @@ def test_calls_have_limits_too():
   damaged = DRAFTS[:-6] + b"\0" + DRAFTS[-5:]
   assert (read(data=damaged).status, read(data=damaged).detail[:8]) == (Status.DATA_LOSS, "checksum")
   assert refused(requests.read_close, encoding.close_request(b"s")).status is Status.INVALID_ARGUMENT
-  assert refused(requests.read_describe, b"\xff").detail == "these bytes are no DescribeRequest"
-  nobody = pb.OpenRequest.FromString(encoding.open_request(OPENING))
+  assert refused(requests.read_describe, b"\xff").detail == "these bytes are not a DescribeRequest"
+  nobody = pb.OpenRequest.FromString(encoding.open_request(HANDSHAKE))
   nobody.ClearField("condition")
   assert refused(requests.read_open, nobody.SerializeToString(), SERVED).detail.startswith("condition")
 
@@ -124,7 +125,7 @@ def test_hostile_bytes():
   """Random edits of valid requests: a status of the protocol or a valid request, and no memory."""
   generator = random.Random(0)
   valid = [
-    (lambda data: requests.read_open(data, SERVED), encoding.open_request(OPENING, RESUME)),
+    (lambda data: requests.read_open(data, SERVED), encoding.open_request(HANDSHAKE, RESUME)),
     (lambda data: requests.read_verify(data, SERVED), encoding.verify_request(b"s" * 16, 7, 0, DRAFTS)),
     (requests.read_close, encoding.close_request(b"s" * 16)),
     (requests.read_describe, encoding.describe_request(1, "me")),

@@ -10,7 +10,8 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 from experiments.server.player import play
 from experiments.server.recorder import Recorder
 from jaxspec.serving.edge.connection import connect
-from jaxspec.serving.edge.remote_decode import rows_over_cloud
+from jaxspec.serving.edge.reliable_stream import RetrySettings
+from jaxspec.serving.edge.remote_decode import RemoteOptions, rows_over_cloud
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.server.server import Server
 from tests.serving.edge.pairs import MAX_LEN, rows_of
@@ -31,9 +32,9 @@ def traces(served):
   """Every frame and every reply of all streams, without a socket."""
   cloud, found = LocalCloud(served.engine), []
   for number, case in enumerate(served.cases):
-    keys, condition = rows_of(STREAMS // len(NAMES))
-    recorder, kwargs = Recorder(), dict(drafter=case.drafter, wire=case.wire, max_len=MAX_LEN, profile=number)
-    for _ in rows_over_cloud(case.params.draft, keys, condition, cloud=cloud, watch=recorder, **kwargs):
+    recorder = Recorder()
+    options = RemoteOptions(observer=recorder)
+    for _ in rows_over_cloud(case.edge(profile=number), *rows_of(STREAMS // len(NAMES)), cloud, options):
       found.append(recorder.trace(cloud.description, MAX_LEN))
   assert len(found) == STREAMS and sum(len(trace.calls) for trace in found) > 3 * STREAMS
   return found
@@ -46,7 +47,8 @@ def test_every_reply_is_the_same(served, traces):
     try:
       for _ in range(2):
         cloud = connect(server.address)
-        played.extend(play(trace, cloud, sleep=lambda s: time.sleep(0.003)) for trace in traces[first::THREADS])
+        settings = RetrySettings(sleep=lambda s: time.sleep(0.003))
+        played.extend(play(trace, cloud, settings=settings) for trace in traces[first::THREADS])
         cloud.hang_up()
     except BaseException as error:
       failures.append(error)

@@ -1,4 +1,4 @@
-"""The scheduler without threads or clocks: who is served next, and how long anybody waits."""
+"""The scheduler without threads or clocks: order of service, and waiting times."""
 
 import math
 from collections import Counter
@@ -11,8 +11,8 @@ from jaxspec.serving.server.scheduler import Plan, Policy, Queues, Waiting, plan
 PATTERNS = 10_000
 
 
-def waiting(stream, program="a", since=0.0, tenant="", passed=0, group=0):
-  return Waiting(bytes([stream]), program, since, tenant, passed, group)
+def waiting(stream, program="a", since=0.0, tenant="", skipped=0, group=0):
+  return Waiting(bytes([stream]), program, since, tenant, skipped, group)
 
 
 def test_nothing_waits():
@@ -29,7 +29,7 @@ def test_tenants_take_turns():
   calls = [waiting(number, since=number, tenant="many") for number in range(6)] + [waiting(9, since=9.0, tenant="one")]
   assert plan(9.0, Queues(calls), Policy(3)).verified == (bytes([0]), bytes([9]), bytes([1]))
   first = plan(9.0, Queues(calls, served={"many": 5}), Policy(1))
-  assert first.verified == (bytes([9]),)  # whoever was served longest ago comes first
+  assert first.verified == (bytes([9]),)  # the least recently served tenant comes first
   assert plan(9.0, Queues(calls, served={"many": 5, "one": 6}), Policy(1)).verified == (bytes([0]),)
 
 
@@ -38,7 +38,7 @@ def test_forced_rows_take_what_is_left_or_their_turn():
   assert plan(9.0, Queues(calls, forced), Policy(2)) == Plan(None, "a", (bytes([1]),), (bytes([2]),))
   assert plan(9.0, Queues(calls, forced), Policy(9)) == Plan(None, "a", (bytes([1]),), (bytes([2]), bytes([4])))
   assert plan(9.0, Queues((), forced), Policy(9)).forced == (bytes([2]), bytes([4]))
-  late = [waiting(2, since=0.0, passed=4)]
+  late = [waiting(2, since=0.0, skipped=4)]
   assert plan(9.0, Queues(calls, late), Policy(1)) == Plan(None, "a", (), (bytes([2]),))
 
 
@@ -46,7 +46,7 @@ def test_conditions_are_read_when_it_is_quiet_or_due():
   calls, opens = [waiting(1)], [waiting(7, since=1.0), waiting(8, since=0.0)]
   assert plan(9.0, Queues(opens=opens), Policy(2)) == Plan(bytes([8]))
   assert plan(9.0, Queues(calls, opens=opens), Policy(2)) == Plan(None, "a", (bytes([1]),))
-  due = [waiting(8, passed=4)]
+  due = [waiting(8, skipped=4)]
   assert plan(9.0, Queues(calls, opens=due), Policy(2)) == Plan(bytes([8]), "a", (bytes([1]),))
   assert plan(9.0, Queues(calls, opens=due, since_prefill=3), Policy(2)).prefill is None
 
@@ -57,11 +57,11 @@ def test_calls_may_wait_for_others():
   assert plan(1.3, Queues(calls), policy) == 1.5
   assert plan(1.5, Queues(calls), policy).verified == (bytes([1]), bytes([2]))
   assert plan(1.3, Queues([*calls, waiting(3, since=1.3)]), policy).program == "a"
-  assert plan(1.3, Queues(calls, opens=[waiting(9, passed=9)]), policy) == Plan(bytes([9]))
+  assert plan(1.3, Queues(calls, opens=[waiting(9, skipped=9)]), policy) == Plan(bytes([9]))
 
 
 def test_every_group_has_rows_of_its_own():
-  """The oldest call of all groups says which program runs; each group fills its own rows with it."""
+  """The oldest call of all groups determines the program; each group fills its own rows."""
   policy = Policy(4, groups=2)
   calls = [waiting(number, since=number) for number in (1, 2, 3)] + [waiting(4, "b", 0.5, group=1)]
   assert plan(9.0, Queues(calls), policy) == Plan(None, "b", (bytes([4]),))
@@ -110,7 +110,7 @@ class Simulation:
         self.forced[stream] = entry
       else:
         self.calls[stream] = entry
-    ready = len(self.calls) + len(self.forced)  # forced rows that were passed over take their turn
+    ready = len(self.calls) + len(self.forced)  # forced rows that were skipped over take their turn
     for stream in self.calls:
       most = math.ceil(ready / self.policy.max_rows) if self.tenants == 1 else ready * self.turn
       most = self.programs + most if self.policy.groups == 1 else self.steps_of_all()
@@ -160,7 +160,7 @@ class Simulation:
         self.waits.append((steps, conditions, most))
     for kind in (self.calls, self.forced, self.opens):
       for stream, entry in kind.items():
-        kind[stream] = entry._replace(passed=entry.passed + 1)
+        kind[stream] = entry._replace(skipped=entry.skipped + 1)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_how_long_a_call_waits(tenants, groups, patterns):
     for now in range(8):
       simulation.arrive(float(now))
       simulation.run(float(now))
-    now = 8  # nobody comes any more
+    now = 8  # no more calls
     while simulation.calls or simulation.forced or simulation.opens:
       simulation.run(float(now))
       now += 1

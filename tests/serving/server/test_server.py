@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from prometheus_client import generate_latest
 
 from jaxspec.serving.edge.connection import connect
-from jaxspec.serving.edge.reliable_stream import Session
+from jaxspec.serving.edge.reliable_stream import ReliableStream
 from jaxspec.serving.server.bearer_tokens import TokenFile, new_token
 from jaxspec.serving.server.dispatcher import Limits
 from jaxspec.serving.server.quotas import Quota
@@ -33,17 +33,17 @@ from jaxspec.serving.wire.framing import frame
 from jaxspec.serving.wire.v1 import encoding
 from tests.serving.edge.relay import Relay
 from tests.serving.edge.test_faults import undisturbed
-from tests.serving.edge.toy_edge import ToyEdge, opening
+from tests.serving.edge.toy_edge import ToyEdge, handshake
 from tests.serving.edge.toy_engine import BAD_NUMBERS, ToyEngine
 
 VERIFIER = "/jaxspec.link.v1.Verifier/"
 
 
 def decode(cloud, number=0, lazy=False, calls=12):
-  edge = ToyEdge(Session(cloud), opening(number, lazy=lazy), calls)
+  edge = ToyEdge(ReliableStream(cloud, handshake(number, lazy=lazy)), calls)
   edge.run()
   assert (edge.replies, edge.tokens) == undisturbed(number, calls, lazy)
-  assert edge.session.resumes == 0
+  assert edge.reliable.resumes == 0
   return edge
 
 
@@ -80,7 +80,7 @@ def test_a_decode_over_sockets(server, lazy):
   cloud = connect(relay.address)
   decode(cloud, 1, lazy)  # headers are in the tables of both ends now
   counts = []
-  for calls in (12, 36):  # what opening and closing cost is in both
+  for calls in (12, 36):  # what handshake and closing cost is in both
     before = relay.up, relay.down, cloud.transport_bytes
     edge = decode(cloud, 2, lazy, calls)
     time.sleep(0.1)
@@ -117,8 +117,8 @@ def test_many_edges_at_once(server):
 
 
 def test_every_status(server, call):
-  """What is wrong is said; nothing else leaves the server."""
-  ok = opening(90)
+  """Replies name the error, and contain nothing else."""
+  ok = handshake(90)
   assert isinstance(call("Open", encoding.open_request(ok)), bytes)
   verify = lambda seq, data=frame(20, 1, 1, 0, b""), part=0: call(
     "Verify", encoding.verify_request(ok.stream, seq, part, data)
@@ -143,7 +143,7 @@ def test_every_status(server, call):
     "NOT_FOUND": [verify(2), call("Verify", encoding.verify_request(b"?" * 16, 1, 0, frame(20, 1, 1, 0, b"")))],
     "ALREADY_EXISTS": [call("Open", encoding.open_request(ok._replace(max_len=7)))],
     "RESOURCE_EXHAUSTED": [call("Verify", bytes(100_000))],
-    "INTERNAL": [call("Open", encoding.open_request(opening(91, condition=BAD_NUMBERS)))],
+    "INTERNAL": [call("Open", encoding.open_request(handshake(91, condition=BAD_NUMBERS)))],
     "UNIMPLEMENTED": [call("Train", b"")],
   }  # fmt: skip
   for name, errors in cases.items():
@@ -156,10 +156,10 @@ def test_every_status(server, call):
 
 def test_nothing_that_was_received_is_logged(server, call, monkeypatch, caplog):
   def fails(asked, *, now):
-    raise RuntimeError(f"cannot read {asked.opening.condition}")
+    raise RuntimeError(f"cannot read {asked.handshake.condition}")
 
   monkeypatch.setattr(server.dispatcher, "open", fails)
-  error = call("Open", encoding.open_request(opening(92, condition="my secret prompt")))
+  error = call("Open", encoding.open_request(handshake(92, condition="my secret prompt")))
   assert error.code().name == "INTERNAL" and error.details() == "the server has an error"
   assert "A call of Open failed" in caplog.text and "in fails" in caplog.text and "RuntimeError" in caplog.text
   assert "secret" not in caplog.text
@@ -188,9 +188,9 @@ def test_tls_and_its_errors(tmp_path):
     assert (
       "another name than localhost" in refused(connect, server.address.replace("127.0.0.1", "localhost"), ca=trusted).detail
     )
-    assert "does not speak TLS" in refused(connect, plain.address.replace("grpc:", "grpcs:"), ca=trusted).detail
+    assert "does not use TLS" in refused(connect, plain.address.replace("grpc:", "grpcs:"), ca=trusted).detail
     error = refused(connect, server.address.replace("grpcs:", "grpc:"))
-    assert error.status is Status.UNAVAILABLE and "it may want TLS: grpcs://" in str(error)
+    assert error.status is Status.UNAVAILABLE and "it may require TLS: grpcs://" in str(error)
   days = lambda number: datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=number)
   old = authority.issue_cert("127.0.0.1", not_before=days(-2), not_after=days(-1))
   pair = dict(certificate=old.cert_chain_pems[0].bytes(), key=old.private_key_pem.bytes())
@@ -200,7 +200,7 @@ def test_tls_and_its_errors(tmp_path):
     assert "(--cert, --key)" in refused(connect, server.address, ca=trusted).detail
     unknown = stranger.issue_cert("edge")
     pair = (unknown.cert_chain_pems[0].bytes(), unknown.private_key_pem.bytes())
-    assert "may not trust our certificate" in refused(connect, server.address, ca=trusted, certificate=pair).detail
+    assert "may not trust the certificate" in refused(connect, server.address, ca=trusted, certificate=pair).detail
     edge = authority.issue_cert("edge")
     pair = (edge.cert_chain_pems[0].bytes(), edge.private_key_pem.bytes())
     connect(server.address, ca=trusted, certificate=pair).hang_up()
@@ -224,13 +224,13 @@ def test_a_server_of_https_alone_is_one_of_something_else():
     address = f"127.0.0.1:{https.server_address[1]}"
     detail = refused(connect, f"grpcs://{address}", ca=authority.cert_pem.bytes()).detail
     https.shutdown()
-  assert detail == f"{address} is a server of something else: its TLS offers no HTTP/2"
+  assert detail == f"{address} is another kind of server: its TLS offers no HTTP/2"
 
 
 def test_wrong_addresses_are_one_plain_line(server):
   with socket.create_server(("127.0.0.1", 0)) as free:
     port = free.getsockname()[1]
-  assert f"no server answers at 127.0.0.1:{port}" in refused(connect, f"grpc://127.0.0.1:{port}").detail
+  assert f"no server replies at 127.0.0.1:{port}" in refused(connect, f"grpc://127.0.0.1:{port}").detail
   for address, words in (
     ("127.0.0.1:80", "grpcs://HOST:PORT"),
     ("grpc://127.0.0.1:99999", "a port from 1 to 65535"),
@@ -243,13 +243,13 @@ def test_wrong_addresses_are_one_plain_line(server):
     connect(server.address, ca=b"-----BEGIN CERTIFICATE-----")
   with pytest.raises(ValueError, match="in PEM"):
     connect("grpcs://127.0.0.1:80", ca=b"junk")
-  assert "no host of the name nowhere.invalid" in refused(connect, "grpcs://nowhere.invalid:80").detail
+  assert "no host named nowhere.invalid" in refused(connect, "grpcs://nowhere.invalid:80").detail
 
 
 def test_a_proxy_that_does_not_connect_is_named(monkeypatch):
   with socket.create_server(("127.0.0.1", 0)) as free:
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{free.getsockname()[1]}")
-  assert "the proxy that https_proxy names" in refused(connect, "grpcs://192.0.2.1:443").detail
+  assert "the proxy in https_proxy" in refused(connect, "grpcs://192.0.2.1:443").detail
 
 
 def test_another_bundle_is_one_plain_line(server):
@@ -264,12 +264,12 @@ def test_a_server_of_something_else():
   other = grpc.server(futures.ThreadPoolExecutor(1))
   port = other.add_insecure_port("127.0.0.1:0")
   other.start()
-  assert "server of something else" in refused(connect, f"grpc://127.0.0.1:{port}").detail
+  assert "another kind of server" in refused(connect, f"grpc://127.0.0.1:{port}").detail
   other.stop(0)
   with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as tcp:
     tcp.finish_request = lambda connection, _: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     threading.Thread(target=tcp.handle_request, daemon=True).start()
-    assert "server of something else" in refused(connect, f"grpc://127.0.0.1:{tcp.server_address[1]}").detail
+    assert "another kind of server" in refused(connect, f"grpc://127.0.0.1:{tcp.server_address[1]}").detail
 
 
 def test_tokens_and_quotas(tmp_path):
@@ -284,12 +284,12 @@ def test_tokens_and_quotas(tmp_path):
     decode(cloud, 4)
     path.write_text(path.read_text().replace('"name": "alice"', '"revoked": true, "name": "alice"'))
     tokens.reload()
-    error = refused(cloud.open, opening(5), timeout_s=5)
+    error = refused(cloud.open, handshake(5), timeout_s=5)
     assert error.status is Status.PERMISSION_DENIED and "alice was revoked" in error.detail
     cloud.hang_up()
     cloud = connect(server.address, token=bob)
-    cloud.open(opening(6), timeout_s=5)
-    error = refused(cloud.open, opening(7), timeout_s=5)
+    cloud.open(handshake(6), timeout_s=5)
+    error = refused(cloud.open, handshake(7), timeout_s=5)
     assert error.status is Status.RESOURCE_EXHAUSTED and error.pushback_s > 0
     began = time.monotonic()
     for _ in range(10):
@@ -308,7 +308,7 @@ def test_a_token_in_every_call(tmp_path):
     cloud.hang_up()
     assert not refusals()
     with grpc.insecure_channel(server.address.removeprefix("grpc://")) as channel:
-      data = encoding.verify_request(opening(4).stream, 1, 0, frame(20, 1, 1, 0, b""))
+      data = encoding.verify_request(handshake(4).stream, 1, 0, frame(20, 1, 1, 0, b""))
       with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(VERIFIER + "Verify")(data, timeout=5)
       assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -321,7 +321,7 @@ def test_an_edge_learns_that_every_call_needs_its_token(tmp_path, lazy):
   with Server(ToyEngine(), tokens=TokenFile(tmp_path / "tokens.jsonl"), auth_every_call=True) as server:
     cloud = connect(server.address, token=secret)
     for number in (6, 7):
-      assert decode(cloud, number, lazy).session.retries == 0
+      assert decode(cloud, number, lazy).reliable.retries == 0
     cloud.hang_up()
     name = "Exchange" if lazy else "Verify"
     refused_ones = [line for line in counted_calls(server) if "UNAUTHENTICATED" in line]
@@ -353,7 +353,7 @@ def test_draining_answers_what_waits():
   with Server(engine) as server:
     cloud = connect(server.address)
     answers = []
-    thread = threading.Thread(target=lambda: answers.append(cloud.open(opening(8), timeout_s=10)))
+    thread = threading.Thread(target=lambda: answers.append(cloud.open(handshake(8), timeout_s=10)))
     thread.start()
     while not server.dispatcher.waiting:
       time.sleep(0.005)
@@ -373,7 +373,7 @@ def test_health_and_an_engine_that_fails():
       cloud = connect(server.address)
       cloud._patience_s = 0.0
       engine.fails = True
-      assert refused(cloud.open, opening(9), timeout_s=5).status is Status.UNAVAILABLE
+      assert refused(cloud.open, handshake(9), timeout_s=5).status is Status.UNAVAILABLE
       cloud.hang_up()
     assert isinstance(server.engine_thread.failure, RuntimeError)
 
@@ -412,7 +412,7 @@ def test_sockets_need_no_jax_and_write_nothing_to_the_terminal():
 def test_a_full_server_says_when_to_come_back():
   with Server(ToyEngine(), limits=Limits(streams=1)) as server:
     cloud = connect(server.address)
-    cloud.open(opening(0), timeout_s=5)
-    error = refused(cloud.open, opening(1), timeout_s=5)
+    cloud.open(handshake(0), timeout_s=5)
+    error = refused(cloud.open, handshake(1), timeout_s=5)
     assert error.status is Status.RESOURCE_EXHAUSTED and 0.5 <= error.pushback_s <= 1.5
     cloud.hang_up()

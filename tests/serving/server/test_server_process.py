@@ -1,4 +1,4 @@
-"""Server, wire and edge as processes that are cut and killed: the replies are those of an undisturbed run."""
+"""Server, link and edge as processes with lost connections and kills: the replies equal those of an undisturbed run."""
 
 import contextlib
 import random
@@ -17,19 +17,19 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 
 from jaxspec.serving.edge.connection import connect
 from jaxspec.serving.edge.journal import Journal
-from jaxspec.serving.edge.reliable_stream import Session
+from jaxspec.serving.edge.reliable_stream import ReliableStream
 from jaxspec.serving.server.bearer_tokens import new_token
 from jaxspec.serving.wire.cloud import CloudError, Status
 from tests.serving.edge.relay import Relay
 from tests.serving.edge.test_faults import undisturbed
-from tests.serving.edge.toy_edge import ToyEdge, opening
+from tests.serving.edge.toy_edge import ToyEdge, handshake
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 
 
 class ServerProcess:
-  """A server in a process of its own, always at the same port."""
+  """A server in a separate process, always at the same port."""
 
   def __init__(self, *arguments):
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -64,11 +64,11 @@ class Disturbed(ToyEdge):
 
 
 def run(cloud, number, before, lazy=False, calls=50):
-  edge = Disturbed(Session(cloud), opening(number, lazy=lazy), calls)
+  edge = Disturbed(ReliableStream(cloud, handshake(number, lazy=lazy)), calls)
   edge.before = before
   edge.run()
   assert (edge.replies, edge.tokens) == undisturbed(number, calls, lazy)
-  return edge.session
+  return edge.reliable
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -85,9 +85,9 @@ def test_a_wire_that_is_cut(server, lazy):
       if call in cuts:
         threading.Timer(generator.random() * 0.004, relay.cut).start()
 
-    session = run(cloud, number, before, lazy)
-    assert session.resumes == 0
-    retries += session.retries
+    reliable = run(cloud, number, before, lazy)
+    assert reliable.resumes == 0
+    retries += reliable.retries
   assert retries > 0
   cloud.hang_up()
   relay.close()
@@ -95,12 +95,12 @@ def test_a_wire_that_is_cut(server, lazy):
 
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_wire_that_goes_silent(server, lazy):
-  """Nobody is told: pings find it out in 0.6 s, before the deadline of the call."""
+  """Without an error: pings detect it in 0.6 s, before the deadline of the call."""
   relay = Relay(server.address)
   cloud = connect(relay.address)
   began = time.monotonic()
-  session = run(cloud, 1, lambda call: relay.silence() if call in (5, 30) else None, lazy)
-  assert session.retries >= 2 and session.resumes == 0 and time.monotonic() - began < 5
+  reliable = run(cloud, 1, lambda call: relay.silence() if call in (5, 30) else None, lazy)
+  assert reliable.retries >= 2 and reliable.resumes == 0 and time.monotonic() - began < 5
   cloud.hang_up()
   relay.close()
 
@@ -115,8 +115,8 @@ def test_replies_that_are_lost(server):
       relay.swallow = True
       threading.Timer(0.5, lambda: (setattr(relay, "swallow", False), relay.cut())).start()
 
-  session = run(cloud, 1, before)
-  assert session.retries >= 2 and session.resumes == 0
+  reliable = run(cloud, 1, before)
+  assert reliable.retries >= 2 and reliable.resumes == 0
   cloud.hang_up()
   relay.close()
 
@@ -132,8 +132,8 @@ def test_a_server_that_is_killed_and_started_again(server, lazy):
       killed.append(call)
       threading.Timer(0.2, server.start).start()
 
-  session = run(cloud, 2, before, lazy)
-  assert session.resumes == 3 == len(killed)
+  reliable = run(cloud, 2, before, lazy)
+  assert reliable.resumes == 3 == len(killed)
   cloud.hang_up()
 
 
@@ -180,10 +180,10 @@ EDGE = """
 import sys
 from jaxspec.serving.edge.connection import connect
 from jaxspec.serving.edge.journal import Journal
-from jaxspec.serving.edge.reliable_stream import Session
-from tests.serving.edge.toy_edge import ToyEdge, opening
+from jaxspec.serving.edge.reliable_stream import ReliableStream
+from tests.serving.edge.toy_edge import ToyEdge, handshake
 with Journal(sys.argv[2]) as journal:
-  edge = ToyEdge(Session(connect(sys.argv[1]), journal=journal), opening(3))
+  edge = ToyEdge(ReliableStream(connect(sys.argv[1]), handshake(3), journal=journal))
   edge.run()
 print(*edge.tokens)
 """
@@ -228,6 +228,6 @@ def test_connections_that_send_half_of_something(server):
     time.sleep(0.2)
     cloud = connect(server.address)
     began = time.monotonic()
-    session = run(cloud, 4, lambda call: None)
-    assert session.retries == 0 and time.monotonic() - began < 5
+    reliable = run(cloud, 4, lambda call: None)
+    assert reliable.retries == 0 and time.monotonic() - began < 5
     cloud.hang_up()

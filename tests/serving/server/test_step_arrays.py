@@ -8,9 +8,9 @@ from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.serving.server.cache_table import RowSettings
 from jaxspec.serving.server.chunking import ChunkSpan
 from jaxspec.serving.server.served_profile import ServedProfile
-from jaxspec.serving.server.step_arrays import Row, Settings, Sizes, batch_of, places_of, slots_for
+from jaxspec.serving.server.step_arrays import Row, Settings, Sizes, batch_of, row_positions, slots_for
 from jaxspec.serving.server.stream_table import StreamTable
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 
 SIZES = Sizes(6, 4, 12, (8,), groups=2)
 
@@ -26,8 +26,8 @@ def row(slot):
 
 def test_rows_stand_among_those_of_their_group():
   rows = [row(slot) for slot in (5, 1, 3)]
-  assert places_of(rows, SIZES) == [2, 0, 3]
-  slots, batch = batch_of(ServedProfile(PlainWire(7)), 8, rows, SIZES)
+  assert row_positions(rows, SIZES) == [2, 0, 3]
+  slots, batch = batch_of(ServedProfile(PlainCodec(7)), 8, rows, SIZES)
   assert slots.tolist() == [1, 3, 2, 0]  # as each group counts; 3 is the idle slot of a group
   assert batch.cursor.last.tolist() == [1, 0, 5, 3] == batch.settings.keys[:, 0].tolist()
   assert batch.draft.payload.tokens[:, :3].tolist() == [[1] * 3, [0] * 3, [5] * 3, [3] * 3]
@@ -57,8 +57,8 @@ def test_a_stream_gets_a_slot_of_the_group_with_most_free_ones():
   placed = []
   for number in range(5):
     table.add(bytes([number]), Stream())
-    placed.append(table.place(bytes([number])))
+    placed.append(table.assign_slot(bytes([number])))
   assert placed == [0, 3, 1, 4, 2] and table.num_free == 1
   table.close(bytes([1]))  # slot 3: two of the second group are free now
   table.add(b"new", Stream())
-  assert table.place(b"new") == 3 and table.num_free == 1
+  assert table.assign_slot(b"new") == 3 and table.num_free == 1

@@ -1,4 +1,4 @@
-"""Streams on the host: what an opening may say, and where a resume brings a stream."""
+"""Streams of a server: valid handshakes, and the state after a resume."""
 
 import numpy as np
 import pytest
@@ -8,17 +8,17 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.server.stream_state import open_stream
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.cloud import Opening, Resume
-from jaxspec.serving.wire.sqs_codec import PlainWire
+from jaxspec.serving.wire.handshake import Handshake, Resume
+from jaxspec.serving.wire.sqs_codec import PlainCodec
 
-OPENING = Opening(b"s" * 16, b"m" * 32, 0, bytes(8), 16, 0)
+HANDSHAKE = Handshake(b"s" * 16, b"m" * 32, 0, bytes(8), 16, 0)
 CONDITION = ClassLabels(np.zeros(1, np.int32))
-PLAIN, NUCLEUS = ServedProfile(PlainWire(5)), ServedProfile(PlainWire(5), jaxspec.Warp(nucleus=True))
+PLAIN, NUCLEUS = ServedProfile(PlainCodec(5)), ServedProfile(PlainCodec(5), jaxspec.Warp(nucleus=True))
 
 
 def opened(profile=PLAIN, is_guided=False, resume=None, **changes):
   options = dict(profile=profile, prefix_len=1, is_guided=is_guided, tenant="")
-  return open_stream(OPENING._replace(**changes), CONDITION, resume, **options)
+  return open_stream(HANDSHAKE._replace(**changes), CONDITION, resume, **options)
 
 
 def test_sampling_is_that_of_the_opening():
@@ -46,8 +46,8 @@ def test_what_nothing_would_read_is_refused():
 
 
 def test_a_resume_counts_calls_from_the_opening_on():
-  """The opening gained token 0; a stream counts the calls after it."""
-  stream = opened(resume=Resume(3, 4, (1, 2, 3, 4), (1, 1, 2), (6, 1, 2)), profile=ServedProfile(PlainWire(5)))
+  """The handshake gained token 0; a stream counts the calls after it."""
+  stream = opened(resume=Resume(3, 4, (1, 2, 3, 4), (1, 1, 2), (6, 1, 2)), profile=ServedProfile(PlainCodec(5)))
   assert stream.history == [(1, 1), (2, 2)] and stream.has_first and stream.tokens[:5].tolist() == [1, 2, 3, 4, 0]
   assert [int(leaf.item()) for leaf in stream.cursor[:4]] == [4, 4, True, 4]
   stream = opened(resume=Resume(1, 0, (3,), (1,), (9,)))

@@ -1,4 +1,4 @@
-"""A server of the toy engine in a process of its own, to be killed.
+"""A server of the toy engine in a separate process, to be killed.
 
 Command::
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-from jaxspec.serving.wire.cloud import Description, Opened, Opening, Profile, Resume
+from jaxspec.serving.wire.cloud import Description, Profile
+from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
 
-def open_request(opening: Opening, resume: Resume | None = None) -> bytes:
+def open_request(handshake: Handshake, resume: Resume | None = None) -> bytes:
   """The bytes that open or resume a stream; the same for the same arguments."""
-  fields = opening._asdict()
+  fields = handshake._asdict()
   message = pb.OpenRequest(stream_id=fields.pop("stream"), end_ids=fields.pop("end_ids"))
   condition = fields.pop("condition")
   for name, value in fields.items():
@@ -27,11 +28,11 @@ def open_request(opening: Opening, resume: Resume | None = None) -> bytes:
   return message.SerializeToString(deterministic=True)
 
 
-def opening_of(message: pb.OpenRequest) -> tuple[Opening, Resume | None]:
+def handshake_of(message: pb.OpenRequest) -> tuple[Handshake, Resume | None]:
   """What a message opens, and from where."""
   kind = message.WhichOneof("condition")
   condition = tuple(message.prompt.ids) if kind in (None, "prompt") else getattr(message, kind)
-  opening = Opening(
+  handshake = Handshake(
     stream=message.stream_id,
     model=message.model,
     profile=message.profile,
@@ -46,20 +47,20 @@ def opening_of(message: pb.OpenRequest) -> tuple[Opening, Resume | None]:
     protocol=message.protocol,
   )
   if not message.HasField("resume"):
-    return opening, None
+    return handshake, None
   got = message.resume
-  return opening, Resume(got.next_seq, got.round, tuple(got.tokens), tuple(got.gained), tuple(got.fed))
+  return handshake, Resume(got.next_seq, got.round, tuple(got.tokens), tuple(got.gained), tuple(got.fed))
 
 
-def open_reply(opened: Opened) -> bytes:
+def open_reply(opened: HandshakeReply) -> bytes:
   """The answer to `open_request`."""
   return pb.OpenReply(**opened._asdict()).SerializeToString()
 
 
-def opened_of(data: bytes) -> Opened:
+def handshake_reply_of(data: bytes) -> HandshakeReply:
   """Reads `open_reply`."""
   message = pb.OpenReply.FromString(data)
-  return Opened(message.frame, message.next_seq, message.numerics)
+  return HandshakeReply(message.frame, message.next_seq, message.numerics)
 
 
 def verify_request(stream: bytes, seq: int, part: int, frame: bytes) -> bytes:
@@ -112,4 +113,4 @@ def stream_of(data: bytes) -> bytes:
   try:
     return pb.OpenRequest.FromString(data).stream_id
   except DecodeError:
-    raise ValueError("Must have an opening, we instead got other bytes") from None
+    raise ValueError("Must have a handshake, we instead got other bytes") from None

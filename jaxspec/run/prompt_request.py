@@ -1,4 +1,4 @@
-"""What is to be drawn: prompts, classes, features or texts, and the networks that are meant by it."""
+"""The prompts of a decode: texts, classes or features, and the shipped bundle that fits them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jaxspec.io.text.prompt_spelling import normalize_prompt
 from jaxspec.models.conditions import ClassLabels
 
 
-class Asked(NamedTuple):
-  """What is to be drawn.
+class PromptRequest(NamedTuple):
+  """The prompts of a decode.
 
   Attributes:
-    kind: the option that says it: prompt, class, features or text.
-    prompts: as they were typed; a path for features.
-    captions: what people call the rows, where the prompts do not.
+    kind: prompt, class, features or text.
+    prompts: texts, class names or numbers as text; a path for features.
+    captions: texts of the rows, if they differ from the prompts.
   """
 
   kind: str
@@ -25,14 +25,14 @@ class Asked(NamedTuple):
   captions: list[str] | None = None
 
   def checkpoint(self, method: str | None) -> str | None:
-    """The shipped bundle that is meant where no networks are named; None is the default bundle."""
+    """The shipped bundle for this kind of prompts; None is the default bundle."""
     return shipped.bundle_for(self.kind, method)
 
   def for_family(self, family: Any) -> Any:
-    """The prompts as `jaxspec.run.pipeline.Pipeline.encode` takes them.
+    """The prompts in the form for `jaxspec.run.pipeline.Pipeline.encode`.
 
     Raises:
-      ValueError: if the networks draw from something else.
+      ValueError: if the networks read another kind of prompts.
     """
     where, names = family.target.path, getattr(family, "classes", ())
     if family.condition_type is ClassLabels:
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 def check_prompts(prompts: list[str]) -> None:
-  """Refuses prompts without a word.
+  """Checks that every prompt has a word.
 
   Raises:
     ValueError: naming the first such prompt.
@@ -64,6 +64,6 @@ def check_prompts(prompts: list[str]) -> None:
 
 
 def _numbers(names: list[str], known: tuple[str, ...]) -> list[str | int]:
-  """Class names as they are, and numbers of classes as numbers."""
+  """Class names unchanged, and class numbers as integers."""
   is_number = lambda name: name.removeprefix("-").isdecimal() and name not in known
   return [int(name) if is_number(name) else name for name in names]

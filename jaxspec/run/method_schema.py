@@ -8,10 +8,10 @@ from typing import Any
 from jaxspec.core.options import options_of
 from jaxspec.core.token_kinds import KINDS
 from jaxspec.methods import SAME_FAMILY
-from jaxspec.run.chosen import flag
+from jaxspec.run.decode_options import flag
 
 
-def describe(cls: type) -> dict[str, Any]:
+def method_schema(cls: type) -> dict[str, Any]:
   """A method as JSON values."""
   exact = "option" if "exact" in options_of(cls) else bool(cls.exact)
   if cls.draft_family is None:
@@ -28,11 +28,11 @@ def describe(cls: type) -> dict[str, Any]:
     "tokens": [kind for kind in KINDS if cls.fits(kind)],
     "source": cls.source,
     "about": inspect.getdoc(cls) or "",
-    "options": describe_options(cls),
+    "options": option_schemas(cls),
   }
 
 
-def describe_options(cls: type) -> dict[str, dict[str, Any]]:
+def option_schemas(cls: type) -> dict[str, dict[str, Any]]:
   """Every declared option with its flag, type, default, range and help."""
   return {
     name: {
@@ -50,7 +50,7 @@ def describe_options(cls: type) -> dict[str, dict[str, Any]]:
   }
 
 
-def range_words(option: dict[str, Any]) -> str:
+def range_text(option: dict[str, Any]) -> str:
   """The range of an option in words."""
   if option["choices"]:
     return ", ".join(option["choices"])

@@ -1,6 +1,6 @@
-"""Options by name, as people give them: which of them the method and the sampling settings declare, and the job they make.
+"""Options of a decode by name: those declared by its method and sampling settings, and the resulting job.
 
-Values are checked where they are declared (`jaxspec.core.options`).
+The declarations check the values (`jaxspec.core.options`).
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
   from jaxspec.run.pipeline import Pipeline
 
 
-class Chosen(NamedTuple):
-  """What the user said about the decoding; None, or not there, where nothing was said."""
+class DecodeOptions(NamedTuple):
+  """The given method, draft network and options of a decode; others have defaults."""
 
   method: str | None
   draft: str | None
   options: dict[str, Any]  # declared by methods, by sampling settings, or by both
 
   @classmethod
-  def of(cls, params: dict[str, Any]) -> Chosen:
-    """What is chosen by the values of a command's parameters."""
+  def of(cls, params: dict[str, Any]) -> DecodeOptions:
+    """The options among the parameters of a command."""
     given = {name: params[name] for name in declarations() if params.get(name) is not None}
     return cls(params.get("method"), params.get("draft"), given)
 
   def check(self) -> None:
-    """Refuses, before anything is loaded, a method that is not there and values that no declaration allows.
+    """Checks the options before loading.
 
     Raises:
-      ValueError: in one line.
+      ValueError: in one line, for an unknown method or a value that no declaration allows.
     """
     cls = None if self.method is None else get_method(self.method)
     for name, value in self.options.items():
@@ -53,19 +53,19 @@ class Chosen(NamedTuple):
     return _read(options_of(cls), self.options)
 
   def unread(self, method: type[Method], sampling: type) -> list[str]:
-    """Warnings about options that were given and that neither the method nor the sampling settings declare."""
+    """Warnings about given options that neither the method nor the sampling settings declare."""
     read = options_of(method).keys() | options_of(sampling).keys()
     names = [] if self.draft is None or method.draft_family is not None else ["draft"]
     names += [name for name in self.options if name not in read]
     return [f"Not read by --method {method.name}: {', '.join(map(flag, names))}"] if names else []
 
   def job(self, pipeline: Pipeline, prompts: Encoded, *, seed: int, max_len: int | None = None) -> Job:
-    """The job of these options, with warnings about those that it does not read.
+    """The job of these options, with warnings about unread ones.
 
     Args:
-      prompts: what `Pipeline.encode` returned.
+      prompts: result of `Pipeline.encode`.
     Raises:
-      ValueError: one line about what does not fit.
+      ValueError: in one line, for a mismatch.
     """
     cls = get_method(self.method or pipeline.default_method)
     method = pipeline.method(cls.name, **self.for_method(cls))
@@ -76,7 +76,7 @@ class Chosen(NamedTuple):
 
 
 def flag(name: str) -> str:
-  """The name of an option as it is typed."""
+  """The command-line form of an option's name."""
   return f"--{name.replace('_', '-')}"
 
 
@@ -101,10 +101,10 @@ def check_one_of(declared: list[Option], value: Any) -> None:
 
 
 def fitting(option: Option, value: Any) -> Any:
-  """A value of the command line: a whole number as an integer where integers are declared, ``1,2`` as a tuple.
+  """A value of the command line: a whole number as an integer if integers are declared, ``1,2`` as a tuple.
 
   Raises:
-    ValueError: for an item of a tuple that is no number where numbers are declared.
+    ValueError: for an item of a numeric tuple that is not a number.
   """
   if option.many and isinstance(value, str):
     try:

@@ -21,8 +21,8 @@ from jaxspec.run import measure
 Decode = Callable[[Key], DecodeResult]
 
 
-class AgainstPlain(NamedTuple):
-  """Result of `against_plain`.
+class PlainComparison(NamedTuple):
+  """Result of `compare_with_plain`.
 
   Attributes:
     plain_s: wall seconds of the counted turns of plain decoding.
@@ -67,10 +67,10 @@ class AgainstPlain(NamedTuple):
     return measure.pairwise_ratio(self.others_s[name], self.fast_s)
 
 
-def against_plain(
+def compare_with_plain(
   fast: Decode, plain: Decode, *, parts: Parts, condition: PyTree, max_len: int, repeats: int, seed: int = 0,
   others: Mapping[str, Decode] = MappingProxyType({}),
-) -> AgainstPlain:  # fmt: skip
+) -> PlainComparison:  # fmt: skip
   """Decodes by both in turns, ``repeats`` times after one warm-up turn, then times bare rounds.
 
   Args:
@@ -104,7 +104,7 @@ def against_plain(
   counts = {name: sum(one[name] for one in counted) for name in counted[0]}
   tokens = repeats * condition.batch_size * max_len
   others_s = {name: seconds[f"other {name}"] for name in others}
-  return AgainstPlain(seconds["plain"], seconds["fast"], tokens, counts, rounds, others_s)
+  return PlainComparison(seconds["plain"], seconds["fast"], tokens, counts, rounds, others_s)
 
 
 def _counts(outcome: DecodeResult) -> dict[str, int]:
