@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array
 
 
@@ -49,5 +50,4 @@ def dense(distribution: SparseDistribution, vocab: int) -> Array:
 
 def take_position(distributions: SparseDistribution, position: Array) -> SparseDistribution:
   """The distributions ``[B]`` at one position ``[B]`` of distributions ``[B, K]``."""
-  at = lambda leaf: jnp.take_along_axis(leaf, position.reshape(-1, *[1] * (leaf.ndim - 1)), axis=1)[:, 0]
-  return SparseDistribution(*(at(leaf) for leaf in distributions))
+  return SparseDistribution(*(at_position(leaf, position) for leaf in distributions))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.core import trees, verdicts
-from jaxspec.core.token_axes import over_tokens, token_at
+from jaxspec.core.token_axes import at_position, over_tokens
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, Params, PyTree, Verdict, Verifier
 
 
@@ -75,7 +75,7 @@ class _FromFeatures(_OfFunction):
     features, gain = verdicts.features_of(verdict), verdicts.num_committed(draft, verdict)
     if draft.is_tree:
       features = trees.path_features(features, verdict.path)
-    newest = token_at(features, jnp.clip(gain - 1, 0, features.shape[1] - 1))
+    newest = at_position(features, jnp.clip(gain - 1, 0, features.shape[1] - 1))
     return jnp.where(over_tokens(cursor.live & (gain > 0), newest), newest, state)
 
 

@@ -1,4 +1,4 @@
-"""Functions for both discrete and continuous tokens.
+"""Functions over rows and tokens, both discrete and continuous.
 
 Discrete tokens have shape ``[B, N]``, continuous ones ``[B, N, C]``. Flags and positions of tokens have no last axis in both
 cases.
@@ -16,9 +16,14 @@ def over_tokens(values: Array, tokens: Array) -> Array:
   return values.reshape(values.shape + (1,) * (tokens.ndim - values.ndim))
 
 
-def token_at(tokens: Array, position: Array) -> Array:
-  """Token ``[B]`` or ``[B, C]`` at ``position [B]`` of ``tokens [B, N]`` or ``[B, N, C]``."""
-  return jnp.take_along_axis(tokens, over_tokens(position[:, None], tokens), axis=1)[:, 0]
+def at_position(values: Array, position: Array) -> Array:
+  """Entries ``[B, ...]`` at ``position [B]`` of ``values [B, N, ...]``."""
+  return jnp.take_along_axis(values, over_tokens(position[:, None], values), axis=1)[:, 0]
+
+
+def num_leading(flags: Array) -> Array:
+  """``[B]`` int32: number of True flags before the first False of ``flags [B, N]``."""
+  return jnp.sum(jnp.cumprod(flags.astype(jnp.int32), axis=1), axis=1)
 
 
 def over_rows(value: Array, like: Array) -> Array:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, Verdict
 
 
@@ -91,8 +92,8 @@ def ended_by_rejection(draft: Draft, verdict: Verdict) -> Array:
   room = verdict.num_accepted < draft.num_drafted
   if not draft.is_tree:
     return room
-  last = jnp.maximum(verdict.num_accepted - 1, 0)[:, None]
-  last = jnp.where(verdict.num_accepted > 0, jnp.take_along_axis(verdict.path, last, axis=1)[:, 0], -1)
+  last = at_position(verdict.path, jnp.maximum(verdict.num_accepted - 1, 0))
+  last = jnp.where(verdict.num_accepted > 0, last, -1)
   return room & jnp.any(draft.parents == last[:, None], axis=1)
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import trees
-from jaxspec.core.token_axes import over_tokens, token_at
+from jaxspec.core.token_axes import at_position, over_tokens
 from jaxspec.core.types import Array, Cursor, Draft, Verdict
 
 
@@ -49,7 +49,7 @@ def newest_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   """The last token of a live row after the round, ``[B]`` or ``[B, C]``."""
   gain = num_committed(draft, verdict)
   block = committed_block(draft, verdict)
-  newest = token_at(block, jnp.clip(gain - 1, 0, block.shape[1] - 1))
+  newest = at_position(block, jnp.clip(gain - 1, 0, block.shape[1] - 1))
   return jnp.where(over_tokens(gain > 0, newest), newest, cursor.last)
 
 
@@ -61,7 +61,7 @@ def token_before_newest(cursor: Cursor, draft: Draft, verdict: Verdict, previous
   """
   gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)
   block = committed_block(draft, verdict)
-  before = token_at(block, jnp.clip(gain - 2, 0, block.shape[1] - 1))
+  before = at_position(block, jnp.clip(gain - 2, 0, block.shape[1] - 1))
   before = jnp.where(over_tokens(gain > 1, before), before, cursor.last)
   return jnp.where(over_tokens(gain > 0, before), before, previous)
 
@@ -128,7 +128,7 @@ def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
   if accepted.ndim > 2 or accepted.shape[1] == 0:
     return jnp.zeros(verdict.num_accepted.shape, bool)
   position = jnp.minimum(verdict.num_accepted, accepted.shape[1] - 1)
-  drafted = jnp.take_along_axis(accepted, position[:, None], axis=1)[:, 0]
+  drafted = at_position(accepted, position)
   inside = verdict.num_accepted < draft.num_drafted
   return inside & is_end_token(cursor, drafted) & (verdict.next_tokens[:, 0] == drafted)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.token_axes import at_position, num_leading
 from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.diffusion.chain import Chain, DistributionFn, TokenNoise, token_noise
 
@@ -40,7 +41,7 @@ class TargetChains(NamedTuple):
 
   def column(self, position: Array) -> TargetChains:
     """The chains of one position ``[B]`` of every row, as chains of ``K = 0`` drafts."""
-    return self._replace(z=column(self.z, position)[:, None], slot=column(self.slot, position)[:, None])
+    return self._replace(z=at_position(self.z, position)[:, None], slot=at_position(self.slot, position)[:, None])
 
   def noise(self, keys: Key, draft: Draft, *, shared: bool = True) -> TokenNoise:
     """Noise of all ``K + 1`` chains: the drafts' noise for the first K, fresh noise for the last.
@@ -91,15 +92,10 @@ class TokenRule(Protocol):
     ...
 
 
-def column(values: Array, position: Array) -> Array:
-  """Entry ``[B, ...]`` at ``position [B]`` of ``values [B, K, ...]``."""
-  return jax.vmap(lambda row, at: row[at])(values, position)
-
-
 def leading(accepted: Array, draft: Draft) -> Array:
   """``[B]`` int32: number of leading drafts that are accepted, from flags ``accepted [B, K]``."""
   valid = jnp.arange(accepted.shape[1])[None] < draft.num_drafted[:, None]
-  return jnp.sum(jnp.cumprod((accepted & valid).astype(jnp.int32), axis=1), axis=1)
+  return num_leading(accepted & valid)
 
 
 def report_at(window: int, position: Array, report: _Report) -> _Report:

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from jaxspec.core import rng, verdicts
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.payloads import PendingTokens
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import (
   Array,
   Cache,
@@ -325,8 +326,7 @@ class CiarDrafter(Drafter):
       # The gate was updated for every drawn token, also for an uncertain token without room to draw it. A bonus token is one
       # more update.
       moved = jnp.minimum(gain, local + jnp.maximum(in_window, 1))
-      pick = lambda values: jnp.take_along_axis(values, moved.reshape(-1, *[1] * (values.ndim - 1)), axis=1)[:, 0]
-      kept = jax.tree.map(pick, gates)
+      kept = jax.tree.map(lambda values: at_position(values, moved), gates)
       kept = _select(gain > moved, self.gate.update(params.gate, kept, jnp.zeros(gain.shape, bool)), kept)
       gate_state = _select(live, kept, state.gate)
     return state._replace(
@@ -348,7 +348,7 @@ def _heard(output: ModelOutput, index: Array) -> _Heard:
   if intervals is None:
     centre = output.need_logits()[:, :, None]
     intervals = Intervals(centre, jnp.zeros_like(centre))
-  features = jnp.take_along_axis(output.features, index[:, None, None], axis=1)[:, 0]
+  features = at_position(output.features, index)
   return _Heard(jax.tree.map(lambda leaf: leaf[:, 0], intervals), features)
 
 

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jaxspec.core import rng, verdicts
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.payloads import PendingTokens, as_token
+from jaxspec.core.token_axes import num_leading
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Intervals, Key, Verdict
 from jaxspec.drafters.ciar_drafter import GatedParams, GatedReport
 from jaxspec.intervals.scores import ScoreFn
@@ -184,7 +185,7 @@ class CiarScaleDrafter(Drafter):
     scores = jnp.stack(drawn.scores, axis=1)  # NaN without a draw, which is not certain
     in_window = length + jnp.arange(num)[None] < state.until[:, None]
     certain = (scores <= params.gate) & ~in_window
-    local = jnp.sum(jnp.cumprod(certain.astype(jnp.int32), axis=1), axis=1)
+    local = num_leading(certain)
     count = jnp.where(more, num, 1)
     asks = local < count
     begin = length + local

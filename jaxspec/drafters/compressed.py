@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
 from jaxspec.core import rng, verdicts
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.sampling.logit_processing import ModelParams, Warp, probabilities
 
@@ -171,7 +172,7 @@ class CompressedDrafter(Drafter):
       support, distribution, price = select(q, carry.sparsifier, position)
       drafted = carry.active & (carry.spent + price <= budget) & (position < most)
       entry = draw(distribution, rng.integer(keys, position, distribution.total))
-      token = jnp.where(drafted, jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], 0)
+      token = jnp.where(drafted, at_position(distribution.ids, entry), 0)
       after = self.sparsifier.update(params.sparsifier, carry.sparsifier, support)
       # The pass beyond the window only reads the newest draft and writes nothing.
       put = lambda buffer, value: buffer.at[:, position].set(_where(drafted, value, 0), mode="drop")
@@ -231,8 +232,8 @@ class CompressedDrafter(Drafter):
       return state
     live = cursor.live
     position = self.sparsifier.rollback_position(verdict.num_accepted, draft.num_drafted)
-    gather = lambda buffer: jnp.take_along_axis(buffer, position[:, None], axis=1)[:, 0]
-    moved = jax.tree.map(lambda buffer, old: jnp.where(live, gather(buffer), old), trace.sparsifier, state.sparsifier)
+    moved = lambda buffer, old: jnp.where(live, at_position(buffer, position), old)
+    moved = jax.tree.map(moved, trace.sparsifier, state.sparsifier)
     one = live.astype(jnp.int32)
     column = jnp.arange(self.window + 1)[None]
     over_committed = lambda x: jnp.sum(jnp.where(column <= verdict.num_accepted[:, None], x, 0.0), axis=1)

@@ -12,6 +12,7 @@ from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
 from jaxspec.codecs.sparsify import TopK
 from jaxspec.core import rng
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Key, PyTree
 from jaxspec.sampling.logit_processing import probabilities, sample
 
@@ -83,4 +84,4 @@ class SparseDraw:
     support = codec.sparsifier.support(params, (), probabilities(logits), cap)
     distribution = codec.distribution(support)
     entry = draw(distribution, rng.integer(keys, offset, distribution.total))
-    return jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], distribution
+    return at_position(distribution.ids, entry), distribution

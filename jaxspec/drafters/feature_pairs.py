@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import trees, verdicts
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, Params, Verdict
 from jaxspec.models.conditions import Pairs
 
@@ -63,7 +64,7 @@ def absorb(head: ModelFns, params: Params, state: PairState, cursor: Cursor) -> 
   last = state.num_pending - 1
   positions = (position - last)[:, None] + jnp.arange(state.pending.tokens.shape[1])[None]
   output, cache = head.apply(params, state.pending, state.cache, positions=positions, logits_at=last)
-  feature = jnp.take_along_axis(output.features, last[:, None, None], axis=1)
+  feature = at_position(output.features, last)[:, None]
   return Absorbed(output.need_logits()[:, 0], feature, position), cache
 
 

@@ -11,7 +11,7 @@ import dataclasses
 
 import jax
 
-from jaxspec.core.token_axes import token_at
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.drafters.drafted_steps import check_window, draft_steps
@@ -38,7 +38,7 @@ class FrozenStepDrafter(Drafter):
   calls_per_round = 0
 
   def _prediction(self, verdict: Verdict, position: Array) -> Prediction:
-    return jax.tree.map(lambda leaf: token_at(leaf, position), verdict.feedback)
+    return jax.tree.map(lambda leaf: at_position(leaf, position), verdict.feedback)
 
   def init(
     self, params: tuple, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict

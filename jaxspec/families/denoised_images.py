@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.network import Network
-from jaxspec.core.token_axes import token_at
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.token_kinds import DENOISING_STEPS
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, HostArray, Params
@@ -95,7 +95,7 @@ class DenoisingFamily(Family):
     del condition, sampling
     tokens = jnp.asarray(tokens)
     last = jnp.full(tokens.shape[:1], tokens.shape[1]) if lengths is None else jnp.asarray(lengths)
-    latents = to_latents(token_at(tokens, last - 1), self.target.config)
+    latents = to_latents(at_position(tokens, last - 1), self.target.config)
     scale = np.float32(self.latent_scale)
     return np.asarray(_pixels(self.tokenizer.params, latents, scale, decode_fn=self.tokenizer.fns.decode))
 

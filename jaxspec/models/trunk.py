@@ -1,4 +1,4 @@
-"""What a family of transformers over ids declares, so that heads can be put on its networks.
+"""What a family of transformers over discrete tokens declares, so that heads can be put on its networks.
 
 An EAGLE head (`jaxspec.models.heads.eagle_head`) continues a network's features and borrows its two tables. An edge network
 (`jaxspec.models.heads.inter_head`) is a network's first layers below heads of intervals. Both know the network by its
@@ -26,7 +26,7 @@ class Trunk(NamedTuple):
   """One family as heads see it: functions of its config.
 
   Attributes:
-    fns: of the config, functions over the ids that are drawn. The config may have fewer layers than that of a checkpoint.
+    fns: of the config, functions over the ids of drawn tokens. The config may have fewer layers than that of a checkpoint.
     params: ``(config, parameters of a checkpoint)`` to the parameters of ``fns``; of shapes shapes.
     tables: ``(config, parameters of fns)`` to `Tables`; of shapes shapes.
     head_fields: the fields of `jaxspec.models.heads.eagle_head.EagleConfig` that are the network's; ``vocab_size`` among
@@ -43,7 +43,7 @@ _DECLARED: Registry[tuple[type, Trunk]] = Registry("trunk", {})  # by name of th
 
 
 def declare(family: str, config_class: type, trunk: Trunk) -> None:
-  """Says that heads can be put on the networks of a family.
+  """Declares that heads can be put on the networks of a family.
 
   Raises:
     ValueError: for a family that is declared.

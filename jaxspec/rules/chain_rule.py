@@ -20,6 +20,7 @@ from typing import ClassVar, Self
 import jax.numpy as jnp
 
 from jaxspec.core import rng
+from jaxspec.core.token_axes import at_position, num_leading
 from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.sampling import logit_processing
 from jaxspec.sampling.residual import lossless_weights, usable_weights
@@ -30,7 +31,7 @@ ProposalRowFn = Callable[[PyTree, Array], Array]  # (proposal, position [B]) -> 
 
 def logits_row(proposal: PyTree, position: Array) -> Array:
   """Probabilities ``[B, V]`` at one position ``[B]`` of a proposal with logits ``[B, K, V]``."""
-  return logit_processing.probabilities(_row(proposal, position))
+  return logit_processing.probabilities(at_position(proposal, position))
 
 
 def commit_leading(
@@ -60,14 +61,14 @@ def commit_leading(
     return Verdict.one(jnp.zeros((rows,), jnp.int32), logit_processing.sample(target[:, 0], rng.final_uniform(keys)))
   valid = jnp.arange(window)[None] < draft.num_drafted[:, None]
   accepted = (rng.uniforms(keys, window) < accept_prob) & valid
-  num_accepted = jnp.sum(jnp.cumprod(accepted.astype(jnp.int32), axis=1), axis=1)  # [B]
+  num_accepted = num_leading(accepted)  # [B]
   rejected = num_accepted < draft.num_drafted
 
   # From here on only one row of each distribution is needed.
   position = jnp.minimum(num_accepted, window - 1)
-  p = logit_processing.probabilities(_row(target, num_accepted))  # [B, V]
+  p = logit_processing.probabilities(at_position(target, num_accepted))  # [B, V]
   q = proposal_row_fn(draft.proposal, position)
-  token = jnp.take_along_axis(draft.tokens, position[:, None], axis=1)[:, 0]
+  token = at_position(draft.tokens, position)
   weights = usable_weights(residual_fn(token, p, q), p)
   next_token = logit_processing.inverse_cdf(jnp.where(rejected[:, None], weights, p), rng.final_uniform(keys))
   return Verdict.one(num_accepted, next_token)
@@ -147,7 +148,3 @@ def ratio(p: Array, q: Array) -> Array:
   """min(1, p/q) elementwise. If q = 0, which is impossible for a draft in exact arithmetic, it is 1 for p > 0 and else 0."""
   quotient = p / jnp.where(q > 0, q, 1.0)
   return jnp.where(q > 0, jnp.minimum(quotient, 1.0), (p > 0).astype(p.dtype))
-
-
-def _row(distribution: Array, index: Array) -> Array:
-  return jnp.take_along_axis(distribution, index[:, None, None], axis=1)[:, 0]

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.short_repr import short_repr
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, HostArray, PyTree
 from jaxspec.rules.chain_rule import ChainRule
 from jaxspec.rules.tree_rule import TreeRule, candidates_of, exact_accept_prob
@@ -62,7 +63,7 @@ def exact_tree_distribution(
     node: ``[B]`` int32, -1 for the root.
   """
   candidates, here = candidates_of(draft), rule.after(draft, node)  # [B, K]
-  p = logit_processing.probabilities(jnp.take_along_axis(target, node[:, None, None] + 1, axis=1)[:, 0])  # [B, V]
+  p = logit_processing.probabilities(at_position(target, node + 1))  # [B, V]
 
   def accepted_mass(prob: Array) -> Array:
     refuse = jnp.where(here, 1.0 - prob, 1.0)

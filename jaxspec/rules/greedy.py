@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxspec.core import rng
+from jaxspec.core.token_axes import at_position, num_leading
 from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.sampling.logit_processing import sample
 
@@ -19,9 +20,9 @@ def greedy(tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
   best = jnp.argmax(target, axis=-1).astype(jnp.int32)  # [B, K + 1]
   valid = jnp.arange(window)[None] < draft.num_drafted[:, None]
   accepted = (draft.tokens == best[:, :window]) & valid
-  num_accepted = jnp.sum(jnp.cumprod(accepted.astype(jnp.int32), axis=1), axis=1)
-  row = jnp.take_along_axis(target, num_accepted[:, None, None], axis=1)[:, 0]
+  num_accepted = num_leading(accepted)
+  row = at_position(target, num_accepted)
   drawn = sample(row, rng.final_uniform(keys))
   rejected = num_accepted < draft.num_drafted
-  replacement = jnp.take_along_axis(best, num_accepted[:, None], axis=1)[:, 0]
+  replacement = at_position(best, num_accepted)
   return Verdict.one(num_accepted, jnp.where(rejected, replacement, drawn))

@@ -28,10 +28,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import rng
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, Key, Verdict
 from jaxspec.diffusion import chain
 from jaxspec.diffusion.chain import Chain, TokenNoise
-from jaxspec.diffusion.token_chains import TargetChains, TokenReport, column, leading, report_at
+from jaxspec.diffusion.token_chains import TargetChains, TokenReport, leading, report_at
 from jaxspec.rules.coupled_steps import Coupler
 
 # Separates the keys of the remaining steps from those of the couplings, in stream VERIFY.
@@ -126,13 +127,13 @@ class PathCoupling:
 
     # The first rejected step (the highest number) of the first rejected token.
     position = jnp.minimum(num_accepted, window - 1)
-    flags = column(tested.accepted, position)  # [B, R]
+    flags = at_position(tested.accepted, position)  # [B, R]
     number = jnp.max(jnp.where(flags, -1, jnp.arange(steps)[None]), axis=1)  # [B]; -1 in rows that accept the token
-    here = lambda leaf: column(column(leaf, position), jnp.maximum(number, 0))  # [B, K, R, C] -> [B, C]
+    here = lambda leaf: at_position(at_position(leaf, position), jnp.maximum(number, 0))  # [B, K, R, C] -> [B, C]
     at_step = lambda tree: jax.tree.map(here, tree)
     refuse = jnp.where(rejected, jnp.inf, -jnp.inf)  # as log u: every draft is rejected, or every draft is accepted
     corrected = coupler.couple(at_step(path), here(mean), here(log_std), at_step(normals), refuse, keys)
-    x = jnp.where(rejected[:, None], corrected.x, column(begin, num_accepted))
+    x = jnp.where(rejected[:, None], corrected.x, at_position(begin, num_accepted))
     next_token = finish(num_accepted, x, jnp.where(rejected, number, steps))
     tries, fallback = coupler.replacements(corrected, rejected)
     report = TokenReport(tries, fallback, steps=jnp.where(rejected, target.num_steps - 1 - number, 0))

@@ -23,10 +23,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import rng
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, Key, Verdict
 from jaxspec.diffusion import chain
 from jaxspec.diffusion.chain import Chain, ChainSummary, TokenNoise
-from jaxspec.diffusion.token_chains import TargetChains, TokenReport, column, leading, report_at
+from jaxspec.diffusion.token_chains import TargetChains, TokenReport, leading, report_at
 from jaxspec.rules import gaussian_path
 
 SIGMAS = ("paper", "released", "none")
@@ -96,11 +97,11 @@ class PathRatio:
     # A ratio that is not a number rejects.
     num_accepted = leading(jnp.log(rng.uniforms(test_keys, window)) <= log_ratio, draft)
     rejected = num_accepted < draft.num_drafted
-    p_here = jax.tree.map(lambda leaf: column(leaf, num_accepted), p)
-    q_here = jax.tree.map(lambda leaf: column(leaf, jnp.minimum(num_accepted, window - 1)), q)
+    p_here = jax.tree.map(lambda leaf: at_position(leaf, num_accepted), p)
+    q_here = jax.tree.map(lambda leaf: at_position(leaf, jnp.minimum(num_accepted, window - 1)), q)
     replaced, tries, finished = self._resample(keys, p_here, q_here, rejected)
     # Without a rejection no test has read the target's last chain, so it is a sample of its distribution.
-    next_token = jnp.where(rejected[:, None], replaced, column(tokens, num_accepted))
+    next_token = jnp.where(rejected[:, None], replaced, at_position(tokens, num_accepted))
     report = TokenReport(tries, rejected & ~finished, jnp.zeros_like(tries))
     return Verdict.one(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 

@@ -24,10 +24,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.token_axes import token_at
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, Key, Verdict
 from jaxspec.diffusion.step_payloads import TargetSteps
-from jaxspec.diffusion.token_chains import column, leading, report_at
+from jaxspec.diffusion.token_chains import leading, report_at
 from jaxspec.rules.coupled_steps import Coupler
 
 
@@ -72,8 +72,8 @@ class StepCoupling:
 
     # The first rejected step again. Rows that need no replacement couple equal steps: a loop of proposals ends at once.
     at = jnp.minimum(num_accepted, window - 1)
-    replaced = rejected & jnp.all(jnp.isfinite(column(log_std, at)), axis=1)
-    here = lambda tree: jax.tree.map(lambda leaf: jnp.where(replaced[:, None], column(leaf, at), 0.0), tree)
+    replaced = rejected & jnp.all(jnp.isfinite(at_position(log_std, at)), axis=1)
+    here = lambda tree: jax.tree.map(lambda leaf: jnp.where(replaced[:, None], at_position(leaf, at), 0.0), tree)
     refuse = jnp.where(replaced, jnp.inf, -jnp.inf)  # as log u: every draft is rejected, or every draft is accepted
     corrected = coupler.couple(here(drafted), here(mean), here(log_std), here(normals), refuse, keys)
     next_token = jnp.where(replaced[:, None], corrected.x, _own(target, num_accepted))
@@ -83,5 +83,5 @@ class StepCoupling:
 
 def _own(target: TargetSteps, position: Array) -> Array:
   """The target's own draw ``[B, C]`` of the step at ``position [B]``."""
-  mean, log_std, noise = (token_at(leaf, position) for leaf in target)
+  mean, log_std, noise = (at_position(leaf, position) for leaf in target)
   return mean + jnp.exp(log_std) * noise

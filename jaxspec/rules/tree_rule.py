@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import rng, trees
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.sampling import logit_processing
 from jaxspec.sampling.residual import usable_weights
@@ -132,7 +133,7 @@ class TreeRule:
 
     num_accepted = jnp.sum(on_path.astype(jnp.int32), axis=1)
     last = jnp.max(jnp.where(on_path, jnp.arange(1, window + 1)[None], 0), axis=1)  # index into target; 0 is the root
-    distribution = logit_processing.probabilities(jnp.take_along_axis(target, last[:, None, None], axis=1)[:, 0])  # [B, V]
+    distribution = logit_processing.probabilities(at_position(target, last))  # [B, V]
     rejected = (parents + 1 == last[:, None]) & valid
     left = usable_weights(self.rule.remaining(tables, distribution, draft.tokens, rejected), distribution)
     next_token = logit_processing.inverse_cdf(left, rng.final_uniform(keys))

@@ -15,7 +15,7 @@ import numpy as np
 from jaxspec.core import loop
 from jaxspec.core.constructors import verifier_of
 from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
-from jaxspec.core.token_axes import token_at
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, HostArray, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
 from jaxspec.serving.wire.handshake import Agreement
@@ -49,7 +49,7 @@ def _replayed(verifier: Verifier) -> Verifier:
     if draft.tokens.shape[1]:
       return verdict, state
     max_len = params.tokens.shape[1]
-    token = token_at(params.tokens, jnp.minimum(cursor.length, max_len - 1))
+    token = at_position(params.tokens, jnp.minimum(cursor.length, max_len - 1))
     is_known = cursor.length < params.known  # [B]
     block = verdict.next_tokens
     block = jnp.where(is_known.reshape(-1, *(1,) * (block.ndim - 1)), token[:, None], block).astype(block.dtype)

@@ -38,7 +38,7 @@ class InterDro:
     divergence: lambda_kl.
     alpha: sharpness of the weights of positions.
     centre, upper, lower: whether L_c (anchor of p_mid and align), L_u (anchor of p_up) and L_l (anchor of p_lo and dro) are
-      part of the loss. ``anchor`` says whether any anchor is (the ablations of Table 7).
+      part of the loss. With ``anchor`` False no anchor is (the ablations of Table 7).
     radius_weight: weight of ``(mean r - radius_goal)^2``; not from the paper.
     coverage_weight, width_weight: weights of the mass of pi outside of the InterFuse bounds and of the volume of the bounds;
       not from the paper.

@@ -92,7 +92,7 @@ def count_codes(usage: CodeUsage, indices: Array, latents: Array, key: Key, obje
 
 
 def reconstruction_metrics(pixels: PixelLosses, usage: CodeUsage, objective: VQObjective) -> Metrics:
-  """What a log says of images and codes."""
+  """Metrics of images and codes."""
   return {
     "l1": pixels.l1,
     "psnr": -10.0 * (pixels.log_l2 - jnp.log10(4.0)),  # of float pixels, per image, up to the floor

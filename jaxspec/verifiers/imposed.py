@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import rng
+from jaxspec.core.token_axes import num_leading
 from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
 
 
@@ -130,4 +131,4 @@ def _lengths(tables: ImposedTables, keys: Key, recorded: Array, cursor: Cursor, 
   at_depth = jnp.broadcast_to(at_depth, (window,)) if at_depth.ndim == 0 else at_depth
   at_depth = at_depth[jnp.minimum(jnp.arange(window), at_depth.shape[0] - 1)]
   is_accepted = rng.uniforms(rng.imposed_keys(keys), window) < at_depth[None]
-  return jnp.sum(jnp.cumprod(is_accepted.astype(jnp.int32), axis=1), axis=1)
+  return num_leading(is_accepted)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
@@ -100,8 +101,10 @@ def test_drafts(family, llama, tmp_path):
   with pytest.raises(ValueError, match="its tokenizer has other tokens"):
     family.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path), SAME_FAMILY)
   family.check_fit(tiny.checkpoint(tiny.LLAMA, tmp_path / "none"), SAME_FAMILY)  # optional for a draft
-  head = tiny.checkpoint(EagleConfig.of(tiny.CAPTIONS), "feature")
-  with pytest.raises(ValueError, match="does not fit the target: .* heads can be put on .* got a GPTNeoConfig"):
+  family.check_fit(tiny.checkpoint(EagleConfig.of(tiny.NEO), "own"), "eagle")
+  fields = dataclasses.asdict(EagleConfig.of(tiny.NEO)) | {"vocab_size": 8}
+  head = tiny.checkpoint(EagleConfig(**fields), "feature")
+  with pytest.raises(ValueError, match=f"does not fit the target: vocab_size 8 instead of {family.space.vocab_size}"):
     family.check_fit(head, "eagle")
 
 
@@ -135,3 +138,20 @@ def test_lengths(family, llama):
   ]
   stretched = dataclasses.replace(tiny.LLAMA, rope=Rope(scaling="dynamic", factor=2.0, original_max_positions=16))
   assert family.check_length(dataclasses.replace(rotary, config=stretched), condition, 11) == []
+
+
+@pytest.mark.parametrize("config", [tiny.NEO, tiny.LLAMA], ids=["gpt_neo", "llama"])
+@pytest.mark.parametrize("method", [methods.EagleChain(gamma=2), methods.Eagle(tree_size=4, tree_top_k=2, tree_depth=1)])
+def test_heads_continue_the_features_of_language_models(texts, config, method):
+  """Greedy windows of a head are greedy decoding, of prompts of different lengths."""
+  family = make(config, texts / "target", **tiny.weights(config, 1))
+  head = tiny.checkpoint(EagleConfig.of(config), "head", tiny.weights(EagleConfig.of(config), 2), guided=False)
+  family.check_fit(head, "eagle")
+  condition, sampling = family.encode(["once upon", "é"]).condition, SamplingConfig(temperature=0.0)
+  target = family.network(family.target, "target")
+  plain, drafted = (
+    Decoder(target, chosen, draft, sampling=sampling)(condition, key=jax.random.key(0), max_len=8)
+    for chosen, draft in ((methods.Plain(), None), (method, head))
+  )
+  np.testing.assert_array_equal(plain.tokens, drafted.tokens)
+  assert drafted.counters.drafted.sum() > 0

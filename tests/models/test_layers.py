@@ -44,7 +44,7 @@ CONFIGS = {
 def network(name):
   """``(ModelFns, parameters, condition, tokens)``."""
   config, condition = CONFIGS[name]
-  make = drawing_fns if name == "chameleon" else registry.FAMILIES[registry.family_of(config)].make_fns
+  make = drawing_fns if name == "chameleon" else registry.FAMILIES[registry.family_name(config)].make_fns
   fns, generator = make(config), np.random.default_rng(1)
   fns = getattr(fns, "network", fns)
   tokens = generator.integers(0, 11, (B, N)) if name != "causal_tokens" else generator.normal(size=(B, N, 2))

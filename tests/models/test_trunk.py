@@ -12,8 +12,10 @@ from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.heads.eagle_head import EagleConfig, borrowed
 from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
+from jaxspec.models.mar.mar import MARConfig
 from jaxspec.models.trunk import trunk_of
 from tests.helpers import TARGET, random_params
 
@@ -22,8 +24,11 @@ LUMINA = ChameleonConfig(
   vocab_size=14, dim=8, num_layers=2, num_heads=2, ffn_hidden=12, layout="lumina", rows=2, columns=4, rope_theta=500.0, **IDS
 )
 
+LLAMA = LlamaConfig(vocab_size=9, dim=8, num_layers=2, num_heads=2, ffn_hidden=12)
+NEO = GPTNeoConfig(vocab_size=9, dim=8, num_layers=2, num_heads=2)
 
-@pytest.mark.parametrize("config", [TARGET, LUMINA], ids=["llamagen", "chameleon"])
+
+@pytest.mark.parametrize("config", [TARGET, LUMINA, LLAMA, NEO], ids=["llamagen", "chameleon", "llama", "gpt_neo"])
 def test_tables_are_rows_of_the_ids_that_are_drawn(config):
   """``output`` turns the features into the logits, ``embedding`` is the input."""
   trunk = trunk_of(config)
@@ -34,7 +39,7 @@ def test_tables_are_rows_of_the_ids_that_are_drawn(config):
   )
   ids = getattr(config, "drawn_ids", np.arange(config.vocab_size))
   assert trunk.head_fields(config)["vocab_size"] == len(ids)
-  names = ("embed_tokens", "lm_head") if config is LUMINA else ("tok_embeddings", "output")
+  names = {TARGET: ("tok_embeddings", "output"), NEO: ("wte", "wte")}.get(config, ("embed_tokens", "lm_head"))
   for found, name in zip(borrowed(config, params).values(), names):
     np.testing.assert_array_equal(found["weight"], whole[name]["weight"][ids])
 
@@ -47,6 +52,8 @@ def test_a_head_has_the_widths_of_its_host_and_the_places_of_its_tokens():
   assert (head.num_tokens, head.grid, head.vocab_size, head.prefix_len, head.rope_base) == (10, 5, 8, 1, 500.0)
   anole = EagleConfig.of(ChameleonConfig())
   assert (anole.num_tokens, anole.grid, anole.vocab_size, anole.ffn_hidden) == (1024, 32, 8192, 11008)
+  text = EagleConfig.of(NEO)
+  assert (text.num_tokens, text.grid, text.vocab_size, text.ffn_hidden, text.prefix_len) == (1, 1, 9, 32, 1)
   assert registry.make_config("eagle", json.loads(json.dumps(dataclasses.asdict(head)))) == head
   for wrong, line in ((dict(columns=3), "rows of equal length"), (dict(dim=12), "head size divisible by 4")):
     with pytest.raises(ValueError, match=line):
@@ -68,5 +75,5 @@ def test_an_edge_network_names_the_family_of_its_trunk():
 
 def test_networks_without_a_trunk_are_refused():
   for make in (EagleConfig.of, InterHeadConfig):
-    with pytest.raises(ValueError, match=r"heads can be put on \(.*\), we instead got a LlamaConfig"):
-      make(LlamaConfig())
+    with pytest.raises(ValueError, match=r"heads can be put on \(.*\), we instead got a MARConfig"):
+      make(MARConfig())

@@ -77,8 +77,8 @@ MUTANTS = (
   ),
   Mutant(
     "bonus from the row before", _CHAIN,
-    "p = logit_processing.probabilities(_row(target, num_accepted))",
-    "p = logit_processing.probabilities(_row(target, jnp.minimum(num_accepted, window - 1)))", outcomes("chain"),
+    "p = logit_processing.probabilities(at_position(target, num_accepted))",
+    "p = logit_processing.probabilities(at_position(target, jnp.minimum(num_accepted, window - 1)))", outcomes("chain"),
   ),
   Mutant(
     "the residual forgets the draft", "jaxspec/sampling/residual.py",
@@ -86,7 +86,7 @@ MUTANTS = (
   ),
   Mutant(
     "drafts after a rejected one are accepted", _CHAIN,
-    "jnp.cumprod(accepted.astype(jnp.int32), axis=1)", "accepted.astype(jnp.int32)", outcomes("chain"),
+    "num_leading(accepted)", "jnp.sum(accepted, axis=1, dtype=jnp.int32)", outcomes("chain"),
   ),
   Mutant(
     "drafts beyond the end of a row are tested", _CHAIN,
@@ -305,7 +305,7 @@ MUTANTS = (
   # Compressed drafts.
   Mutant(
     "drafts are drawn before they are quantized", _SQS,
-    "jnp.where(drafted, jnp.take_along_axis(distribution.ids, entry[:, None], axis=1)[:, 0], 0)",
+    "jnp.where(drafted, at_position(distribution.ids, entry), 0)",
     "jnp.where(drafted, jnp.sum(jnp.cumsum(q, 1)[:, :-1] <= rng.uniform(keys, position)[:, None], 1, dtype=jnp.int32), 0)",
     outcomes("sqs, topk"),
   ),

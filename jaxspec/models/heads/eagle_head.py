@@ -1,4 +1,4 @@
-"""EAGLE drafter network for targets that draw images (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
+"""EAGLE drafter network (arXiv 2401.15077, 2406.16858; for images arXiv 2410.03355).
 
 It continues the target's features instead of its tokens. Position j holds the pair of the target's feature at position j and
 the embedding of the token at position j + 1, and predicts the feature at position j + 1:
@@ -43,10 +43,11 @@ class EagleConfig(HeadSizes):
   """Architecture of a drafter; widths and positions are the target's.
 
   Attributes:
-    num_tokens: image tokens ``N`` of the target.
+    num_tokens: image tokens ``N`` of the target; 1 for texts.
     prefix_len: condition tokens ``P`` whose features the drafter reads, the last ones. It has ``P - 1`` positions before the
-      first image token.
-    columns: tokens of a row of the image, including a row end; None for a square.
+      first drawn token.
+    columns: tokens of a row of the image, including a row end; None for a square. With 1, for texts, positions are rows:
+      half of the channels are rotated.
   """
 
   dim: int = 768

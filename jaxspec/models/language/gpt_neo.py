@@ -18,7 +18,7 @@ from typing import Any
 import flax.linen as nn
 
 from jaxspec.core.types import Array, ModelFns, ModelOutput
-from jaxspec.models.language.language import language_fns, read_inputs
+from jaxspec.models.language.language import language_fns, language_trunk, read_inputs
 from jaxspec.models.nn.attention import window_mask
 from jaxspec.models.nn.causal import Attention, LayerCache, Positions, pre_norm
 from jaxspec.models.nn.config_checks import HeadSizes, published
@@ -26,6 +26,7 @@ from jaxspec.models.nn.linear import Embedding, Linear
 from jaxspec.models.nn.mlp import MLP
 from jaxspec.models.nn.norm import LayerNorm
 from jaxspec.models.nn.transformer import Transformer, enter, read_out
+from jaxspec.models.trunk import declare
 
 LAYER_KINDS = ("global", "local")
 
@@ -130,3 +131,7 @@ class GPTNeo(Transformer):
 def gpt_neo_fns(config: GPTNeoConfig) -> ModelFns:
   """Pure functions of one GPT-Neo network; the same object for equal configs, so that jit caches hit."""
   return language_fns(GPTNeo(config))
+
+
+TRUNK = language_trunk(gpt_neo_fns, "wte")
+declare("gpt_neo", GPTNeoConfig, TRUNK)

@@ -15,7 +15,7 @@ import functools
 import flax.linen as nn
 
 from jaxspec.core.types import Array, ModelFns, ModelOutput
-from jaxspec.models.language.language import language_fns, read_inputs
+from jaxspec.models.language.language import language_fns, language_trunk, read_inputs
 from jaxspec.models.nn.causal import Attention, LayerCache, Positions, pre_norm
 from jaxspec.models.nn.config_checks import HeadSizes
 from jaxspec.models.nn.linear import Embedding, Linear
@@ -23,6 +23,7 @@ from jaxspec.models.nn.mlp import SwiGLU
 from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.rope_text import Rope, rope_table, rotate_halves
 from jaxspec.models.nn.transformer import Transformer, enter, read_out
+from jaxspec.models.trunk import declare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,3 +116,7 @@ class Llama(Transformer):
 def llama_fns(config: LlamaConfig) -> ModelFns:
   """Pure functions of one Llama network; the same object for equal configs, so that jit caches hit."""
   return language_fns(Llama(config))
+
+
+TRUNK = language_trunk(llama_fns, "embed_tokens")
+declare("llama", LlamaConfig, TRUNK)

@@ -219,7 +219,7 @@ class MARFns(NamedTuple):
   * order: ``[B, L]`` int32, the raster position of every slot.
   * known: ``[B]`` int32 known tokens of each row, or ``[1]`` where all rows share the number (cheaper).
   * condition: `ClassLabels`; label ``num_classes`` is unconditional.
-  * start: ``[B]`` or ``[1]`` int32 first slot that is wanted, with ``start + size <= L``; None is all ``L`` slots.
+  * start: ``[B]`` or ``[1]`` int32 first requested slot, with ``start + size <= L``; None is all ``L`` slots.
   * dropout_key: a key, consumed, switches dropout on; None is evaluation.
   * returns ``[B, size, Z]`` float32.
 

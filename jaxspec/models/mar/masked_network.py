@@ -46,8 +46,8 @@ def masked_network(model: MARFns, *, num_buckets: int = 4) -> HeadFns:
 
   def init_cache(batch: int, max_len: int) -> KnownTokens:
     slots = max(max_len, length)
-    nobody = OrderedLabels(jnp.zeros((batch,), jnp.int32), jnp.zeros((batch, length), jnp.int32))
-    return KnownTokens(jnp.zeros((batch, slots, model.token_dim)), nobody)
+    empty = OrderedLabels(jnp.zeros((batch,), jnp.int32), jnp.zeros((batch, length), jnp.int32))
+    return KnownTokens(jnp.zeros((batch, slots, model.token_dim)), empty)
 
   def features(params: Params, tokens: Array, condition: OrderedLabels, known: Array) -> Array:
     """``[B, n, Z]`` of the slots after prefixes of ``known [B, n]`` tokens."""

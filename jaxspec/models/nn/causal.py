@@ -134,7 +134,7 @@ def pre_norm(
 
 
 def wanted(features: Array, logits_at: Array | None) -> Array:
-  """The features ``[B, T or 1, D]`` of the inputs whose logits are wanted."""
+  """The features ``[B, T or 1, D]`` of the inputs whose logits are requested."""
   if logits_at is None:
     return features
   index = jnp.broadcast_to(logits_at[:, None, None], (features.shape[0], 1, 1))

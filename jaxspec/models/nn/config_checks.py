@@ -60,10 +60,10 @@ class HeadSizes:
 
 
 def published(table: Mapping[str, T], name: str, what: str = "a size") -> T:
-  """What a table of published sizes says about one of them.
+  """Entry of a table of published sizes.
 
   Raises:
-    ValueError: for a name that is not in the table; says which are.
+    ValueError: for a name that is not in the table; it lists the names.
   """
   if name not in table:
     raise ValueError(f"Must have {what} in {', '.join(table)}, we instead got {name!r}")

@@ -92,7 +92,7 @@ class Block(nn.Module):
     Args:
       x: ``[B, N, D]``.
       key_mask: ``[B or 1, N]`` bool, False on rows that are not attended to; every batch row must have a True.
-      rows: ``(start [B or 1], size)`` of the rows that are wanted; the others serve as keys only.
+      rows: ``(start [B or 1], size)`` of the requested rows; the others serve as keys only.
       train: apply dropout (needs the random stream ``dropout``).
     """
     norm = LayerNorm(self.eps, name="norm1")

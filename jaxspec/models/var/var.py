@@ -174,11 +174,11 @@ class VAR(nn.Module):
     block = lambda i, x, at, layer: self.blocks[i](x, conditioned.blocks[i], at, layer)
     x, cache = run_blocks(block, x, at, cache, 0, cfg.depth)
     features = modulated(x, *jnp.split(conditioned.head, 2, axis=1))  # float32
-    asked = features[:, starts[logits_from] - start :]
-    logits = self.head(asked)
+    read = features[:, starts[logits_from] - start :]
+    logits = self.head(read)
     if not cfg.inter_head:
       return ModelOutput(logits, features), cache
-    intervals = self.inter_head(asked, logits)
+    intervals = self.inter_head(read, logits)
     return ModelOutput(intervals.centre[:, :, 0], features, intervals), cache
 
   def __call__(self, labels: Array, inputs: Array) -> ModelOutput:
@@ -209,7 +209,7 @@ class VARFns(NamedTuple):
   * cache: holds the scales before ``first``; slots are positions, scale after scale. Later slots are garbage that is not
     read: to go back is to read from an earlier scale again. None is a pass without one, from scale 0 on (teacher forcing).
   * first, end: static.
-  * logits_from: static, the first scale whose logits are wanted; ``first`` by default.
+  * logits_from: static, the first scale with logits; ``first`` by default.
   * returns logits ``[B, positions from logits_from on, V]`` float32 and features ``[B, positions, D]`` float32.
   """
 

@@ -16,6 +16,7 @@ from jaxspec.codecs.sparse_distribution import SparseDistribution, dense
 from jaxspec.core import rng, trees, verdicts
 from jaxspec.core.loop import verify_step
 from jaxspec.core.state import TargetSide
+from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, PyTree, Verdict, Verifier
 from jaxspec.sampling.logit_processing import inverse_cdf, probabilities
 from jaxspec.sampling.residual import lossless_weights, usable_weights
@@ -38,7 +39,7 @@ def judge_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: V
   verdict, state = verify_step(params, target.keys, target.verifier, target.cursor, draft, verifier=verifier)
   if not isinstance(verdict.feedback, jnp.ndarray):
     raise ValueError("Must have a verifier with feedback_fn=target_logits for coding 'lazy', we instead got no feedback")
-  row = jnp.take_along_axis(verdict.feedback, verdict.num_accepted[:, None, None], axis=1)[:, 0]
+  row = at_position(verdict.feedback, verdict.num_accepted)
   requests = trees.ended_by_rejection(draft, verdict) & ~verdicts.ends_on_draft(target.cursor, draft, verdict)
   tested = Tested(verdict._replace(feedback=()), requests & target.cursor.live, probabilities(row))
   return dataclasses.replace(target, verifier=state), tested
