@@ -9,8 +9,8 @@ import jaxspec
 from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
-from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
-from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.verifiers.target import target_logits
 from tests.helpers import markov_fns, side
 
@@ -46,7 +46,7 @@ def verifier_of(fns, *, lazy=False, warp=jaxspec.Warp()):
 def markov_pair(p, q, codec, sparsifier, *, window, budget, temperature=1.0, on_empty="cloud_token"):
   """``(SpecParams, drafter, verifier)``."""
   fns = markov_fns(p.shape[1])
-  drafting = CompressedParams(side(log(q), temperature=temperature), sparsifier, jnp.asarray(budget, jnp.float32))
+  drafting = SqsParams(side(log(q), temperature=temperature), sparsifier, jnp.asarray(budget, jnp.float32))
   params = jaxspec.SpecParams(drafting, side(log(p), temperature=temperature))
-  drafter = CompressedDrafter(fns, codec, window=window, on_empty=on_empty)
+  drafter = SqsDrafter(fns, codec, window=window, on_empty=on_empty)
   return params, drafter, verifier_of(fns, lazy=codec.coding == "lazy")

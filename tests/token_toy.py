@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import jaxspec
 from jaxspec.core.types import ModelFns, ModelOutput
 from jaxspec.diffusion.chain import StepDistribution
-from jaxspec.drafters.token_model import TokenModelDrafter
+from jaxspec.drafters.continuous_model import ContinuousModelDrafter
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.models.token_fns import TokenFns
-from jaxspec.verifiers.token_target import TokenVerifier
+from jaxspec.models.continuous_fns import ContinuousFns
+from jaxspec.verifiers.continuous_target import ContinuousVerifier
 from tests.helpers import side
 
 
@@ -38,7 +38,7 @@ def _distribution(params, z, slot):
   return distribution
 
 
-TWO_STEPS = TokenFns(
+TWO_STEPS = ContinuousFns(
   ModelFns(init=lambda key: {}, init_cache=lambda batch, max_len: (), apply=_apply, prefix_len=lambda condition: 1),
   _distribution,
   num_steps=2,
@@ -58,7 +58,7 @@ def decode(draft, target, rule, *, rows: int, length: int, window: int, key=None
   key = jax.random.key(0) if key is None else key
   out = jaxspec.speculate(
     jaxspec.SpecParams(draft, target), key, ClassLabels(jnp.zeros((rows,), jnp.int32)),
-    drafter=TokenModelDrafter(TWO_STEPS, rule, window=window), verifier=TokenVerifier(TWO_STEPS, rule), max_len=length,
-    **kwargs,
+    drafter=ContinuousModelDrafter(TWO_STEPS, rule, window=window), verifier=ContinuousVerifier(TWO_STEPS, rule),
+    max_len=length, **kwargs,
   )  # fmt: skip
   return out, out.tokens[..., 0]

@@ -71,10 +71,10 @@ GROUPS = {
     "Drafters",
     "Where drafts come from.",
     "SmallModelDrafter drafters.eagle_tree.EagleTreeDrafter drafters.eagle_chain.EagleChainDrafter "
-    "drafters.jacobi_drafter.JacobiDrafter drafters.window_init.WindowInit drafters.compressed.CompressedDrafter "
-    "drafters.compressed.CompressedParams drafters.ciar_drafter.CiarDrafter drafters.ciar_drafter.GatedParams "
-    "drafters.ciar_drafter.GatedReport drafters.ciar_drafter.PendingTokens drafters.draws.DenseDraw "
-    "drafters.draws.SparseDraw",
+    "drafters.jacobi_drafter.JacobiDrafter drafters.window_init.WindowInit drafters.sqs_drafter.SqsDrafter "
+    "drafters.sqs_drafter.SqsParams drafters.ciar_drafter.CiarDrafter drafters.ciar_drafter.GatedParams "
+    "drafters.ciar_drafter.GatedReport drafters.ciar_drafter.PendingTokens drafters.ciar_draws.DenseDraw "
+    "drafters.ciar_draws.SparseDraw",
   ),
   "verifiers": (
     "Verifiers and logit processing",

@@ -19,7 +19,7 @@ from experiments.engine.experiment import Experiment, Lab
 from jaxspec.codecs.codec import topk_lattice
 from jaxspec.codecs.sparsify import top_support
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter
-from jaxspec.serving.wire.records import Limits, Record, put_record, take_record
+from jaxspec.serving.wire.distribution_bits import Limits, Record, put_record, take_record
 
 VOCAB, ELL = 50257, 100
 CODINGS, SIZES = ("paper", "rice", "trimmed", "lazy", "half"), (8, 64, 256)

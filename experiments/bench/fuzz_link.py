@@ -21,9 +21,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from experiments.engine.experiment import Experiment, Lab
-from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.bit_costs import CODINGS
 from jaxspec.serving.wire import framing as message
-from jaxspec.serving.wire.records import Limits, Record
+from jaxspec.serving.wire.distribution_bits import Limits, Record
 
 ROUND, POSITION, DRAFTED = 7, 1, 3
 SHAPES = ((8, 5, 4, False), (300, 100, 40, True), (50257, 100, 64, True), (2048, 100, 32, False))

@@ -17,8 +17,8 @@ import numpy as np
 from experiments.engine.experiment import Experiment, Lab
 from jaxspec.serving.wire.arrays import distributions_of_records
 from jaxspec.serving.wire.decode_time import largest_record
+from jaxspec.serving.wire.distribution_bits import Limits
 from jaxspec.serving.wire.framing import read_distribution, read_drafts, write_distribution, write_drafts
-from jaxspec.serving.wire.records import Limits
 from jaxspec.serving.wire.round_codec import draft_of
 
 

@@ -87,7 +87,7 @@ def read_sweep(text: str | None) -> Sweep | None:
   Raises:
     UserError: for an undeclared name, or a value that no declaration allows.
   """
-  from jaxspec.cli import declared
+  from jaxspec.cli import method_options
   from jaxspec.run.decode_options import check_one_of, declarations, flag
 
   if text is None:
@@ -99,7 +99,7 @@ def read_sweep(text: str | None) -> Sweep | None:
   options = declarations().get(name)
   if options is None:
     raise UserError(f"Must have an option of a method or of the sampling in --sweep, we instead got {name!r}")
-  kind = declared.value_type(options)
+  kind = method_options.value_type(options)
   try:
     found = [kind.convert(value, None, None) for value in values]
     for value in found:
@@ -215,8 +215,8 @@ def _enumerated(pair, method):
   import jax.numpy as jnp
 
   from jaxspec.core.token_space import TokenSpace
-  from jaxspec.methods.jacobi import JacobiMethod
   from jaxspec.methods.method import SAME_FAMILY, BuildContext
+  from jaxspec.methods.sjd import JacobiMethod
   from jaxspec.methods.speculative import ChainMethod
   from jaxspec.rules.chain_rule import ChainRule
   from jaxspec.sampling import SamplingConfig

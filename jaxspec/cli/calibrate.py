@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.declared import options_for
 from jaxspec.cli.errors import interruptible, reading
+from jaxspec.cli.method_options import options_for
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable
 from jaxspec.core.command_line import PATH, UserError

@@ -161,7 +161,7 @@ def _connected(options: dict[str, Any]):
 
 def _work(options: dict[str, Any], networks, request, decoding, files: dict[str, Path], cloud, report):
   """Loads, compiles, decodes and writes; results are written even if a later step fails."""
-  from jaxspec.cli import compilation_cache, image_files, saved
+  from jaxspec.cli import compilation_cache, generate_files, image_files
   from jaxspec.cli.job import make_job
   from jaxspec.cli.networks import unread_draft
   from jaxspec.cli.prompts import encode
@@ -184,7 +184,7 @@ def _work(options: dict[str, Any], networks, request, decoding, files: dict[str,
     raise UserError("--max-tokens goes with networks that continue texts: images have all of their tokens")
   encoded = encode(pipeline, request)
   if "features" in files:
-    saved.save_features(files["features"], encoded)
+    generate_files.save_features(files["features"], encoded)
   _check_draft_model(options, pipeline)
   if options["compare"]:
     _check_compared(pipeline, decoding.method)
@@ -208,7 +208,7 @@ def _work(options: dict[str, Any], networks, request, decoding, files: dict[str,
   else:
     runs = _over_cloud(options, job, batches, cloud, report)
   if "acceptance" in files:
-    saved.save_acceptance(files["acceptance"], runs[0])
+    generate_files.save_acceptance(files["acceptance"], runs[0])
   report(f"Turning tokens into {job.noun}s")
   interruptible(lambda: [run.outputs for run in runs])
   if family.noun == "image":

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from jaxspec.cli.sections import draw_map_of
+from jaxspec.cli.summary_sections import draw_map_of
 from jaxspec.io.whole_files import write_whole
 from jaxspec.render import image_sheet
 from jaxspec.run.generation import Generation

@@ -1,7 +1,7 @@
 """Commands with the options of all methods, with a help of one screen.
 
-A command's own options are shown in groups. Declared options (`jaxspec.cli.declared`) have one line per sampling setting,
-and one line per method with the names of its options; ``jaxspec methods NAME`` explains them.
+A command's own options are shown in groups. Declared options (`jaxspec.cli.method_options`) have one line per sampling
+setting, and one line per method with the names of its options; ``jaxspec methods NAME`` explains them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class MethodCommand(click.Command):
     self._groups = tuple(groups)
 
   def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-    from jaxspec.cli import declared
+    from jaxspec.cli import method_options
 
     own = super().get_params(ctx)
-    declared.check_names(self.name or "", (param.name for param in own))
-    return [*own, *declared.click_options()]
+    method_options.check_names(self.name or "", (param.name for param in own))
+    return [*own, *method_options.click_options()]
 
   def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     about_itself = self.get_help_option(ctx) if self._groups else None  # omitted: this is the help itself

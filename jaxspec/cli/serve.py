@@ -142,7 +142,7 @@ def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], m
 
 def _method(text: str) -> tuple[str, dict[str, Any]]:
   """A method by name with options that override the bundle's, ``sqs:coding=lazy,max_drafts=7``."""
-  from jaxspec.cli.declared import value_type
+  from jaxspec.cli.method_options import value_type
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.methods import get_method
   from jaxspec.run.decode_options import fitting

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxspec.cli.outputs import print_written
-from jaxspec.cli.sections import lines_of
+from jaxspec.cli.summary_sections import lines_of
 from jaxspec.core.options import options_of
 from jaxspec.methods import Method
 from jaxspec.run.decode_options import flag
@@ -142,7 +142,7 @@ def figure_table(noun: str, runs: list[Generation]) -> Table:
 
 
 def _section_rows(columns: list[dict[str, Any]], runs: list[Generation]) -> list[tuple[str, ...]]:
-  """Lines of `jaxspec.cli.sections`: a label and one cell for each method, "-" for methods without the figure."""
+  """Lines of `jaxspec.cli.summary_sections`: a label and one cell for each method, "-" for methods without the figure."""
   cells = [dict(lines_of(column, run)) for column, run in zip(columns, runs)]
   labels = dict.fromkeys(label for column in cells for label in column)
   return [(label, *(column.get(label, "-") for column in cells)) for label in labels]

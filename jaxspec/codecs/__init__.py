@@ -1,6 +1,7 @@
 """Sparse integer distributions for a link: their supports, weights and prices in bits. Pure, traced functions.
 
-Names are imported when they are first used, so that code which only reads messages (`jaxspec.codecs.bits`) needs no JAX.
+Names are imported when they are first used, so that code which only reads messages (`jaxspec.codecs.bit_costs`) needs no
+JAX.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 # Where each public name lives.
 _MODULES = {
-  "jaxspec.codecs.bits": "CODINGS",
+  "jaxspec.codecs.bit_costs": "CODINGS",
   "jaxspec.codecs.codec": "SparseCodec conformal_lattice topk_lattice",
   "jaxspec.codecs.conformal": "Conformal ConformalParams",
   "jaxspec.codecs.sparse_distribution": "SparseDistribution",

@@ -1,5 +1,5 @@
 # What a type checker sees of `jaxspec/codecs/__init__.py`, which imports these names when they are first used.
-from jaxspec.codecs.bits import CODINGS as CODINGS
+from jaxspec.codecs.bit_costs import CODINGS as CODINGS
 from jaxspec.codecs.codec import SparseCodec as SparseCodec
 from jaxspec.codecs.codec import conformal_lattice as conformal_lattice
 from jaxspec.codecs.codec import topk_lattice as topk_lattice

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.codecs import lattice
-from jaxspec.codecs.bits import CODINGS, price_table
+from jaxspec.codecs.bit_costs import CODINGS, price_table
 from jaxspec.codecs.conformal import Conformal
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.codecs.sparsify import Sparsifier, Support, TopK
@@ -28,7 +28,7 @@ class SparseCodec:
     vocab: tokens V.
     sparsifier: rule that chooses supports.
     ell: lattice denominator; not read by the coding ``half``.
-    coding: one of `CODINGS`, see `jaxspec.codecs.bits`.
+    coding: one of `CODINGS`, see `jaxspec.codecs.bit_costs`.
   Raises:
     ValueError: for a setting out of range.
   """

@@ -19,7 +19,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from jaxspec.codecs.bits import HALF_UNIT
+from jaxspec.codecs.bit_costs import HALF_UNIT
 from jaxspec.core.types import Array
 
 

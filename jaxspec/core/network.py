@@ -16,7 +16,7 @@ class Network:
   """Pure functions with their weights, config and provenance.
 
   Attributes:
-    fns: `jaxspec.core.types.ModelFns`, or `jaxspec.models.token_fns.HeadFns` for continuous tokens.
+    fns: `jaxspec.core.types.ModelFns`, or `jaxspec.models.continuous_fns.HeadFns` for continuous tokens.
     params: the weights, or their shapes (`jaxspec.io.checkpoints.load`).
     config: the frozen config, None for a user-defined network.
     meta: provenance and figures of the checkpoint; ``calibration`` of a CIAR edge network, ``guided`` False for a draft

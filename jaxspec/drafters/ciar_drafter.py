@@ -45,7 +45,7 @@ from jaxspec.core.types import (
   PyTree,
   Verdict,
 )
-from jaxspec.drafters.draws import DenseDraw, WindowDraw
+from jaxspec.drafters.ciar_draws import DenseDraw, WindowDraw
 from jaxspec.drafters.last_two import feed_last_two
 from jaxspec.intervals.gate import Gate
 from jaxspec.intervals.heads import combined_logits

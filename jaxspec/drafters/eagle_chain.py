@@ -18,8 +18,8 @@ import jax.numpy as jnp
 
 from jaxspec.core import rng
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
-from jaxspec.drafters import feature_pairs
-from jaxspec.drafters.feature_pairs import PairState
+from jaxspec.drafters import eagle_state
+from jaxspec.drafters.eagle_state import EagleState
 from jaxspec.models.conditions import Pairs
 from jaxspec.sampling.logit_processing import ModelParams, Warp, sample
 
@@ -52,22 +52,22 @@ class EagleChainDrafter(Drafter):
 
   def init(
     self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
-  ) -> tuple[PairState, None]:
+  ) -> tuple[EagleState, None]:
     slots = max_len + self.window + 1
-    return feature_pairs.start(self.head, params.model, condition, prefill, longest=self.window, slots=slots), None
+    return eagle_state.start(self.head, params.model, condition, prefill, longest=self.window, slots=slots), None
 
-  def read(self, params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
-    _, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
+  def read(self, params: ModelParams, state: EagleState, cursor: Cursor) -> EagleState:
+    _, cache = eagle_state.absorb(self.head, params.model, state, cursor)
     return state._replace(cache=cache)
 
-  def draft(self, params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
+  def draft(self, params: ModelParams, keys: Key, state: EagleState, cursor: Cursor) -> tuple[Draft, EagleState, tuple]:
     uniform = rng.uniforms(keys, self.window)  # [B, K]
 
     def draw(logits, index):
       logits = self.warp(logits, params.sampling, cursor.length + index)
       return sample(logits, jax.lax.dynamic_index_in_dim(uniform, index, axis=1, keepdims=False)), logits
 
-    newest, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
+    newest, cache = eagle_state.absorb(self.head, params.model, state, cursor)
     token, logits = draw(newest.logits, 0)
 
     def step(carry, index):
@@ -84,6 +84,6 @@ class EagleChainDrafter(Drafter):
     return Draft.chain(tokens, proposal, self.window, self.calls_per_round), state._replace(cache=cache), ()
 
   def commit(
-    self, params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
-  ) -> PairState:
-    return feature_pairs.hold(state, draft, verdict)
+    self, params: ModelParams, state: EagleState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> EagleState:
+    return eagle_state.hold(state, draft, verdict)

@@ -2,7 +2,7 @@
 
 One round:
 
-1. One pass reads the last round's committed tokens and gives the distribution at the root (`drafters/feature_pairs.py`).
+1. One pass reads the last round's committed tokens and gives the distribution at the root (`drafters/eagle_state.py`).
 2. ``depth`` passes extend beams of ``top_k`` nodes, whose features are the drafter's own predictions (`drafters/tree.py`).
 3. The best ``total`` candidates go to the target, which returns its features at all of them.
 
@@ -16,8 +16,8 @@ import dataclasses
 import jax.numpy as jnp
 
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
-from jaxspec.drafters import draft_tree, feature_pairs
-from jaxspec.drafters.feature_pairs import PairState
+from jaxspec.drafters import draft_tree, eagle_state
+from jaxspec.drafters.eagle_state import EagleState
 from jaxspec.models.conditions import Pairs
 from jaxspec.sampling.logit_processing import ModelParams, Warp
 
@@ -66,17 +66,17 @@ class EagleTreeDrafter(Drafter):
 
   def init(
     self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
-  ) -> tuple[PairState, None]:
+  ) -> tuple[EagleState, None]:
     slots = max_len + max(self.longest, self.depth * self.top_k) + 1
-    return feature_pairs.start(self.head, params.model, condition, prefill, longest=self.longest, slots=slots), None
+    return eagle_state.start(self.head, params.model, condition, prefill, longest=self.longest, slots=slots), None
 
-  def read(self, params: ModelParams, state: PairState, cursor: Cursor) -> PairState:
-    _, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
+  def read(self, params: ModelParams, state: EagleState, cursor: Cursor) -> EagleState:
+    _, cache = eagle_state.absorb(self.head, params.model, state, cursor)
     return state._replace(cache=cache)
 
-  def draft(self, params: ModelParams, keys: Key, state: PairState, cursor: Cursor) -> tuple[Draft, PairState, tuple]:
+  def draft(self, params: ModelParams, keys: Key, state: EagleState, cursor: Cursor) -> tuple[Draft, EagleState, tuple]:
     del keys  # candidates are deterministic
-    newest, cache = feature_pairs.absorb(self.head, params.model, state, cursor)
+    newest, cache = eagle_state.absorb(self.head, params.model, state, cursor)
     levels = [draft_tree.first_level(self.warp(newest.logits, params.sampling, cursor.length), self.top_k)]
     beams = [draft_tree.next_beam(levels[0], None, self.top_k)]
     feature = newest.feature
@@ -98,6 +98,6 @@ class EagleTreeDrafter(Drafter):
     return found, state._replace(cache=cache), ()
 
   def commit(
-    self, params: ModelParams, state: PairState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
-  ) -> PairState:
-    return feature_pairs.hold(state, draft, verdict)
+    self, params: ModelParams, state: EagleState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> EagleState:
+    return eagle_state.hold(state, draft, verdict)

@@ -17,7 +17,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.types import Array, Key, Params
 from jaxspec.diffusion import chain
 from jaxspec.models.conditions import ClassLabels, Prefixed
-from jaxspec.models.token_fns import HeadFns
+from jaxspec.models.continuous_fns import HeadFns
 from jaxspec.sampling import ContinuousSampling
 
 

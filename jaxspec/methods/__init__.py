@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from jaxspec.core.options import suggestion
 from jaxspec.core.plugins import Registry
+from jaxspec.methods.ar import Plain
 from jaxspec.methods.ciar import Ciar
 from jaxspec.methods.cspd import Cspd
 from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
 from jaxspec.methods.gsd import Gsd
-from jaxspec.methods.jacobi import Sjd
 from jaxspec.methods.lantern import Lantern
 from jaxspec.methods.method import (
   CONTINUOUS,
@@ -35,10 +35,10 @@ from jaxspec.methods.method import (
   options_of,
 )
 from jaxspec.methods.parallel import Parallel
-from jaxspec.methods.plain import Plain
 from jaxspec.methods.scale_ciar import ScaleCiar
 from jaxspec.methods.scale_speculative import ScaleSpeculative
 from jaxspec.methods.scaled import Scaled
+from jaxspec.methods.sjd import Sjd
 from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
 from jaxspec.methods.step_ciar import StepCiar

@@ -15,7 +15,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
-from jaxspec.drafters.draws import DenseDraw, SparseDraw, WindowDraw
+from jaxspec.drafters.ciar_draws import DenseDraw, SparseDraw, WindowDraw
 from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
@@ -26,7 +26,7 @@ from jaxspec.models.heads.interval_features import INJECT, IntervalFeaturesConfi
 from jaxspec.rules.dense_view import DenseView
 from jaxspec.rules.greedy import greedy
 from jaxspec.rules.lossless import lossless
-from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.ciar_target import CiarVerifier
 

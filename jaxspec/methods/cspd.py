@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.diffusion.token_chains import TokenRule
-from jaxspec.drafters.token_model import TokenModelDrafter
+from jaxspec.drafters.continuous_model import ContinuousModelDrafter
 from jaxspec.methods.common import check_chain, of_continuous, refuse_audit
 from jaxspec.methods.method import CONTINUOUS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import SIGMAS, PathRatio
 from jaxspec.sampling import head_fns
-from jaxspec.verifiers.token_target import TokenVerifier
+from jaxspec.verifiers.continuous_target import ContinuousVerifier
 
 # Options of the published rule; the exact rule has none of these.
 _PUBLISHED = {"align": True, "inner_temperature": 1.0, "sigma": "paper"}
@@ -86,8 +86,8 @@ class Cspd(DraftingMethod):
       if (ours := getattr(drafting, name)) != (theirs := getattr(judge, name)):
         raise ValueError(f"Must have a draft with {name} {theirs} as its target, we instead got {ours}")
     rule = self.rule()
-    verifier = TokenVerifier(sampling.bind(judge), rule)
-    drafter = TokenModelDrafter(sampling.bind(drafting), rule, window=self.gamma)
+    verifier = ContinuousVerifier(sampling.bind(judge), rule)
+    drafter = ContinuousModelDrafter(sampling.bind(drafting), rule, window=self.gamma)
     params = SpecParams(sampling.side(draft), sampling.side(target))
     return Parts(params, drafter, verifier, target_prefix=leading_tokens(self.target_prefix, judge.num_tokens))
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import AcceptFn, Array, PyTree
 from jaxspec.methods.common import code_vectors
-from jaxspec.methods.jacobi import JacobiMethod
 from jaxspec.methods.method import BuildContext, need, option
+from jaxspec.methods.sjd import JacobiMethod
 from jaxspec.rules import gsd_rule
 from jaxspec.rules.distances import cluster_table, distance_table
 from jaxspec.rules.static_groups import StaticGroupsRule

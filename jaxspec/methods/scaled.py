@@ -6,8 +6,8 @@ import dataclasses
 from typing import ClassVar
 
 from jaxspec.core.types import AcceptFn, PyTree
-from jaxspec.methods.jacobi import JacobiMethod
 from jaxspec.methods.method import LARGEST, BuildContext, option
+from jaxspec.methods.sjd import JacobiMethod
 from jaxspec.rules.scaled_rule import ScaledRule
 
 

@@ -7,16 +7,16 @@ from typing import ClassVar, Self
 
 import jax.numpy as jnp
 
-from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.bit_costs import CODINGS
 from jaxspec.codecs.codec import SparseCodec, conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import Conformal, ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
-from jaxspec.drafters.compressed import ON_EMPTY, CompressedDrafter, CompressedParams
+from jaxspec.drafters.sqs_drafter import ON_EMPTY, SqsDrafter, SqsParams
 from jaxspec.methods.common import check_chain, draft_side, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
-from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.verifiers.target import no_feedback, target_logits
 
 SPARSIFIERS = ("conformal", "topk")
@@ -95,9 +95,9 @@ class Sqs(DraftingMethod):
       settings = TopKParams(jnp.int32(codec.max_support))
     else:
       settings = ConformalParams(*(jnp.float32(value) for value in (self.beta1, self.eta, self.alpha)))
-    drafter = CompressedDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
+    drafter = SqsDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
     # If the distribution of a rejected draft is sent on demand, the target's own is stored until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
     side, verifier = target_side(target, lossless_sparse, context, feedback_fn=feedback_fn)
-    params = CompressedParams(drafting, settings, jnp.float32(self.budget))
+    params = SqsParams(drafting, settings, jnp.float32(self.budget))
     return Parts(SpecParams(params, side), drafter, verifier)

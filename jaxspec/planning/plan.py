@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from jaxspec.core.mesh import MeshSizes, allowed, check_fits
 from jaxspec.core.options import values_of
+from jaxspec.methods.ar import Plain
 from jaxspec.methods.method import CONTINUOUS, DISCRETE, Method
-from jaxspec.methods.plain import Plain
 from jaxspec.planning.assumed_acceptance import Acceptance, acceptance_of
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.memory_plan import Memory, memory_of

@@ -20,8 +20,8 @@ from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, Key, ModelFns, PyTree
+from jaxspec.methods.ar import Plain
 from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
-from jaxspec.methods.plain import Plain
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
 from jaxspec.verifiers.imposed import Imposed, ImposedVerifier

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxspec.diffusion.token_chains import TokenReport
 from jaxspec.drafters.ciar_drafter import GatedReport
-from jaxspec.drafters.compressed import CompressedReport
+from jaxspec.drafters.sqs_drafter import SqsReport
 from jaxspec.methods.ciar import pass_widths
 from jaxspec.methods.method import DISCRETE
 from jaxspec.run.cloud_calls import cloud_calls, cloud_passes
@@ -79,7 +79,7 @@ def _replaced(run: Generation) -> dict[str, Any]:
   return {"tries": int(np.sum(report.tries)), "fallbacks": int(np.sum(report.fallback))}
 
 
-_NAMES: dict[type, str] = {CompressedReport: "compression", GatedReport: "cloud", TokenReport: "replaced"}
+_NAMES: dict[type, str] = {SqsReport: "compression", GatedReport: "cloud", TokenReport: "replaced"}
 _BY_NAME: dict[str, Callable[[Generation], dict[str, Any]]] = {
   "compression": _compression,
   "cloud": _cloud,

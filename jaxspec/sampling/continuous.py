@@ -12,10 +12,10 @@ from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, option
 from jaxspec.core.token_kinds import CONTINUOUS
 from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.models.continuous_fns import ContinuousFns, HeadFns, diffusion_tokens, guided_tokens
 from jaxspec.models.guidance import Guided
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.models.mar.masked_network import masked_network
-from jaxspec.models.token_fns import HeadFns, TokenFns, diffusion_tokens, guided_tokens
 from jaxspec.sampling.logit_processing import ModelParams, sampling_params
 from jaxspec.sampling.sampling_settings import Guidance, check_steps
 from jaxspec.sampling.unmasking import GuidanceFn, linear_guidance
@@ -52,7 +52,7 @@ class ContinuousSampling(Guidance):
     """Whether skipped steps are taken at the end (`jaxspec.families.refine`)."""
     return self.refine and bool(self.stop)
 
-  def bind(self, head: HeadFns) -> TokenFns:
+  def bind(self, head: HeadFns) -> ContinuousFns:
     """The network with the chain of these settings."""
     kwargs = dict(num_steps=str(self.steps), stop=self.stop)
     return guided_tokens(head, self.guidance_fn, **kwargs) if self.is_guided else diffusion_tokens(head, **kwargs)

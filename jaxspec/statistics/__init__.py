@@ -28,7 +28,7 @@ from jaxspec.statistics.differences import (
 )
 from jaxspec.statistics.equivalence import Equivalence, equivalence
 from jaxspec.statistics.figures import FEWEST_CLUSTERS, Interval, Share, bounded_ratio, mean, ratio, share, wilson
-from jaxspec.statistics.planning import (
+from jaxspec.statistics.power import (
   detectable_difference,
   detectable_share,
   required_clusters,

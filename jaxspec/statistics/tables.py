@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from jaxspec.statistics.differences import Difference
-from jaxspec.statistics.planning import detectable_difference
+from jaxspec.statistics.power import detectable_difference
 
 _Name = TypeVar("_Name", bound=Hashable)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxspec.core.options import options_of
 from jaxspec.drafters.ciar_drafter import GatedReport
-from jaxspec.drafters.compressed import CompressedReport
+from jaxspec.drafters.sqs_drafter import SqsReport
 from jaxspec.methods.method import SAME_FAMILY, Method
 from jaxspec.run.generation import Generation, per_row
 from jaxspec.serving.wire.link_model import Network, link_seconds
@@ -48,7 +48,7 @@ def cost_of(run: Generation, vocab: int | None) -> LinkCost | None:
   total = {name: int(values.sum()) for name, values in per_row(run.counters).items()}
   calls, reply = total["target_calls"], 2 * of_id * total["target_calls"]
   report = run.result.report
-  if isinstance(report, CompressedReport):
+  if isinstance(report, SqsReport):
     drafted = int(np.sum(report.stats.formula_bits)) + of_id * total["drafted"]
     return LinkCost(drafted, reply, calls, "Bits of the sent distributions by the method's formula, and ids.")
   if isinstance(report, GatedReport):

@@ -17,7 +17,7 @@ from jaxspec.diffusion import ddpm, diffusion_loss
 from jaxspec.diffusion.diffusion_loss import DiffusionLosses
 from jaxspec.diffusion.schedule import NUM_TRAIN_STEPS, diffusion_tables
 from jaxspec.models.conditions import ClassLabels, Prefixed
-from jaxspec.models.token_fns import HeadFns
+from jaxspec.models.continuous_fns import HeadFns
 from jaxspec.training.dropped_labels import drop_labels
 from jaxspec.training.mar_loss import noisy_context
 from jaxspec.training.train_step import LossFn

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from jaxspec.cli import declared
+from jaxspec.cli import method_options as declared
 from jaxspec.cli.main import COMMANDS
 from jaxspec.run.decode_options import DecodeOptions
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from click.testing import CliRunner
 
-from jaxspec.cli import declared
+from jaxspec.cli import method_options as declared
 from jaxspec.cli.main import main
 from jaxspec.core.options import Option, options_of
 from jaxspec.methods import METHODS, Gsd, Plain, Speculative

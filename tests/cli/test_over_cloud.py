@@ -16,7 +16,7 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 import trustme
 
 import jaxspec
-from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.bit_costs import CODINGS
 from jaxspec.io import checkpoints
 from jaxspec.io.checkpoints import PARAMS_FILE
 from jaxspec.methods import Ciar, Plain, Sqs

@@ -11,8 +11,8 @@ from jaxspec.core.network import Network
 from jaxspec.core.types import ModelFns, ModelOutput
 from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.continuous_fns import HeadFns
 from jaxspec.models.nn.causal import wanted
-from jaxspec.models.token_fns import HeadFns
 from jaxspec.testing.toys import CLASSES, head, history_fns, host, init_cache, joint, rows_of_table, softmax, sum_seen
 
 __all__ = ["CLASSES", "head", "history_fns", "host", "joint", "rows_of_table", "softmax", "vectors"]

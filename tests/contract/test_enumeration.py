@@ -20,10 +20,10 @@ from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import rng
 from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
-from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
+from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.drafters.window_init import WindowInit
 from jaxspec.intervals.gate import constant_gate
 from jaxspec.intervals.scores import MaxProb
@@ -32,9 +32,9 @@ from jaxspec.rules.distances import DistanceTable
 from jaxspec.rules.exact_distribution import exact_distribution
 from jaxspec.rules.gsd_rule import GsdRule
 from jaxspec.rules.lantern_rule import lantern_plus_plus
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.scaled_rule import ScaledRule
-from jaxspec.rules.sparse import lossless_sparse
 from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.testing import Tape, assert_same_cdf, enumerate_outcomes, first_draw, round_draws
 from jaxspec.verifiers.ciar_target import CiarVerifier
@@ -103,8 +103,8 @@ def _eagle_chain():
 
 
 def _sqs(codec, settings):
-  params = lambda seed: CompressedParams(_side(_any(seed)), settings, jnp.float32(1e6))
-  return CompressedDrafter(HOST, codec, window=WINDOW), _judge(lossless_sparse), params
+  params = lambda seed: SqsParams(_side(_any(seed)), settings, jnp.float32(1e6))
+  return SqsDrafter(HOST, codec, window=WINDOW), _judge(lossless_sparse), params
 
 
 def _ciar():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxspec.core.state import Counters, DecodeResult, Origin
-from jaxspec.drafters.compressed import CompressedReport, CompressedStats
+from jaxspec.drafters.sqs_drafter import SqsReport, SqsStats
 from jaxspec.run.compression import compression_figures
 from jaxspec.serving.wire.traffic import Traffic
 
@@ -24,12 +24,12 @@ def _decode():
     rounds=counts(2, 1), drafted=counts(3, 2), accepted=counts(2, 1), local=counts(0, 0), target_calls=counts(3, 2),
     draft_calls=counts(4, 3),
   )  # fmt: skip
-  stats = CompressedStats(
+  stats = SqsStats(
     formula_bits=np.array([90.0, 30.0], np.float32), empty_rounds=counts(0, 1), dropped=np.array([0.3, 0.3], np.float32),
     fed=np.array([0.6, 0.6], np.float32), support=counts(12, 8),
   )  # fmt: skip
   tokens = np.zeros(BY_HAND.shape, np.int32)
-  report = CompressedReport(stats, ())
+  report = SqsReport(stats, ())
   return DecodeResult(tokens, counts(5, 3), counters, BY_HAND == Origin.DRAFT, BY_HAND, tokens, report=report)
 
 

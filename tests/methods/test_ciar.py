@@ -19,7 +19,7 @@ from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.rules.dense_view import DenseView, dense_logits
 from jaxspec.rules.greedy import greedy
 from jaxspec.rules.lossless import lossless
-from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.sampling import SamplingConfig
 from tests import helpers
 from tests.methods.networks import decoder, markov, small

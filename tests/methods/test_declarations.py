@@ -8,7 +8,7 @@ import click
 import pytest
 
 from jaxspec import methods
-from jaxspec.cli.declared import value_type
+from jaxspec.cli.method_options import value_type
 from jaxspec.cli.methods import value_word
 from jaxspec.core.options import check_options, option
 from jaxspec.methods import METHODS, SAME_FAMILY, all_options, make_method, options_of

@@ -58,10 +58,10 @@ FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
 _CHAIN, _LOOP, _DRAFTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
-_TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/compressed.py"
+_TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/sqs_drafter.py"
 _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
 _CONSTRUCTORS = "jaxspec/core/constructors.py"
-_PAIRS = "jaxspec/drafters/feature_pairs.py"
+_PAIRS = "jaxspec/drafters/eagle_state.py"
 _SMALL = "jaxspec/drafters/small_model.py"
 
 MUTANTS = (
@@ -314,7 +314,7 @@ MUTANTS = (
     '"text": num_accepted + 1', '"text": num_drafted + 1', contract("sqs"),
   ),
   Mutant(
-    "counts are compared with the size of a support", "jaxspec/rules/sparse.py",
+    "counts are compared with the size of a support", "jaxspec/rules/lossless_sparse.py",
     "distribution.total * p / jnp.maximum(count, 1)", "distribution.size * p / jnp.maximum(count, 1)", contract("sqs"),
   ),
   # CIAR.
@@ -368,7 +368,7 @@ MUTANTS = (
     "corrected.x, _own(target, jnp.maximum(num_accepted - 1, 0))", DENOISING_STEPS,
   ),
   Mutant(
-    "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/token_model.py",
+    "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/continuous_model.py",
     "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
     contract("cspd"),
   ),

@@ -21,6 +21,7 @@ import numpy as np
 from jaxspec.core.types import Array, Key, ModelOutput, Params
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.models.conditions import ClassLabels, Prefixed
+from jaxspec.models.continuous_fns import HeadFns
 from jaxspec.models.heads.diff_loss import DiffLoss
 from jaxspec.models.llamagen import Block, ClassEmbedding, LlamaGenConfig, rotated
 from jaxspec.models.nn.causal import Positions, read_positions, wanted
@@ -29,7 +30,6 @@ from jaxspec.models.nn.denoising import bind_head
 from jaxspec.models.nn.linear import Dense
 from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.transformer import Transformer, transformer_fns
-from jaxspec.models.token_fns import HeadFns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +113,8 @@ def causal_token_fns(config: CausalTokensConfig) -> HeadFns:
   """Pure functions of one network; the same object for equal configs, so that jit caches hit.
 
   Its `ModelFns.apply` takes ``tokens [B, T, C]`` float32, `ClassLabels`, or both as `Prefixed` without a cache (training),
-  and returns features ``[B, T, D]`` float32, see `jaxspec.models.token_fns.TokenFns`. It has no logits, draft trees or
-  injections.
+  and returns features ``[B, T, D]`` float32, see `jaxspec.models.continuous_fns.ContinuousFns`. It has no logits, draft
+  trees or injections.
   """
   head = DiffLoss(config.token_dim, config.diffloss_width, config.diffloss_depth, config.dtype)
 

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
+from jaxspec.models.continuous_fns import HeadFns
 from jaxspec.models.mar.mar import MARFns
-from jaxspec.models.token_fns import HeadFns
 
 
 class KnownTokens(NamedTuple):

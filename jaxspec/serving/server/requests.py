@@ -16,9 +16,9 @@ from jaxspec.serving.server.sampling_limits import sampling_requirements
 from jaxspec.serving.server.versions import check_protocol, check_same
 from jaxspec.serving.wire.ciar_message import CIAR
 from jaxspec.serving.wire.cloud import CloudError, Description, Profile, Status
+from jaxspec.serving.wire.distribution_bits import Limits as RecordLimits
 from jaxspec.serving.wire.framing import MessageError, max_distribution_bytes, unframe
 from jaxspec.serving.wire.handshake import DIGEST_BYTES, KEY_BYTES, MAX_END_TOKENS, STREAM_BYTES, Handshake, Resume
-from jaxspec.serving.wire.records import Limits as RecordLimits
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import AcceptFn, Draft, ModelFns, Verifier
 from jaxspec.rules.greedy import greedy
-from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import Warp
 from jaxspec.serving.wire.arrays import host_array, no_distributions
 from jaxspec.serving.wire.cloud import Profile, shown

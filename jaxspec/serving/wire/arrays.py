@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import Array
-from jaxspec.serving.wire.records import Record
+from jaxspec.serving.wire.distribution_bits import Record
 
 Tree = TypeVar("Tree")
 

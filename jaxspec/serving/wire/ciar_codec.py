@@ -14,9 +14,9 @@ from jaxspec.core.types import Cursor, Draft, Drafter
 from jaxspec.serving.wire.arrays import host_array, on_host, record_of
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.ciar_message import CiarLimits, read_ciar, write_ciar
+from jaxspec.serving.wire.distribution_bits import Record
 from jaxspec.serving.wire.framing import Frame
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.records import Record
 from jaxspec.serving.wire.round_codec import BaseCodec, DecodedDraft, distributions_of, draft_of
 
 
@@ -27,8 +27,8 @@ class CiarCodec(BaseCodec):
   Attributes:
     vocab: tokens V.
     window: most tokens to be verified in one round.
-    distribution_codec: makes the distributions of a window, for the rule `jaxspec.rules.sparse.lossless_sparse`; None sends
-      ids alone, for the rule `jaxspec.rules.greedy.greedy`.
+    distribution_codec: makes the distributions of a window, for the rule `jaxspec.rules.lossless_sparse.lossless_sparse`;
+      None sends ids alone, for the rule `jaxspec.rules.greedy.greedy`.
     feature_width: numbers in the interval features of a token; 0 sends none.
   Raises:
     ValueError: for settings that do not go together, or that a message cannot hold.

@@ -5,8 +5,8 @@ Payload of a frame (`jaxspec.serving.wire.framing`) of kind `CIAR`, whose number
 * position of the first pending token, 16 bits; number of pending tokens, 16 bits. They are the newest token that the cloud
   knows, and the tokens that the edge accepted locally after it;
 * the pending tokens, ``ceil(log2 V)`` bits each;
-* the drafts: records with their distributions (`jaxspec.serving.wire.records`), or tokens alone where the rule needs no
-  distribution;
+* the drafts: records with their distributions (`jaxspec.serving.wire.distribution_bits`), or tokens alone where the rule
+  needs no distribution;
 * interval features, where both ends agreed on them: for each of these tokens a bit that says whether it has features, then
   its features, 16 bits each (float16).
 
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxspec.codecs.bits import ceil_log2
+from jaxspec.codecs.bit_costs import ceil_log2
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, require
+from jaxspec.serving.wire.distribution_bits import Limits, Record, put_record, take_record
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, DraftMessage, Frame, frame, unframe
-from jaxspec.serving.wire.records import Limits, Record, put_record, take_record
 
 if TYPE_CHECKING:
   from jaxspec.codecs.codec import SparseCodec

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jaxspec.codecs.bits import HALF_UNIT
+from jaxspec.codecs.bit_costs import HALF_UNIT
 from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.types import Cursor, Draft
 from jaxspec.serving.wire.arrays import distributions_of_records, host_array
+from jaxspec.serving.wire.distribution_bits import Limits, Record
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.records import Limits, Record
 from jaxspec.serving.wire.round_codec import RoundCodec
 
 _REPEATS = 4

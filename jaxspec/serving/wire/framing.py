@@ -29,9 +29,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.bit_costs import CODINGS
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, MessageError, require
-from jaxspec.serving.wire.records import Limits, Record, put_record, take_record
+from jaxspec.serving.wire.distribution_bits import Limits, Record, put_record, take_record
 
 MAGIC, VERSION = b"SQ", 1
 _HEADER, _CRC, _TOKEN = struct.Struct(">2sBBIHH"), struct.Struct(">I"), struct.Struct(">I")

@@ -24,6 +24,7 @@ from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Verdict
 from jaxspec.serving.wire.arrays import distributions_of_records, host_array, on_host
+from jaxspec.serving.wire.distribution_bits import Limits
 from jaxspec.serving.wire.framing import (
   FIRST,
   REPLY,
@@ -37,7 +38,6 @@ from jaxspec.serving.wire.framing import (
   write_reply,
 )
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.records import Limits
 
 
 class DecodedDraft(NamedTuple):

@@ -12,6 +12,7 @@ from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import Cursor, Draft, Drafter
 from jaxspec.serving.wire.arrays import distributions_of_records, on_host, record_of
 from jaxspec.serving.wire.bitstream import require
+from jaxspec.serving.wire.distribution_bits import Limits
 from jaxspec.serving.wire.framing import (
   Frame,
   max_distribution_bytes,
@@ -22,7 +23,6 @@ from jaxspec.serving.wire.framing import (
   write_drafts,
 )
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.records import Limits
 from jaxspec.serving.wire.round_codec import BaseCodec, DecodedDraft, distributions_of, draft_of
 
 
@@ -62,7 +62,7 @@ class _RecordsCodec(BaseCodec):
 
 @dataclasses.dataclass(frozen=True)
 class SqsCodec(_RecordsCodec):
-  """Drafts with sparse integer distributions, in every coding (`jaxspec.drafters.compressed.CompressedDrafter`).
+  """Drafts with sparse integer distributions, in every coding (`jaxspec.drafters.sqs_drafter.SqsDrafter`).
 
   Coding ``lazy`` sends tokens and counts. The cloud requests the distribution of a rejected draft in a second part.
 

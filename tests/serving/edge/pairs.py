@@ -19,13 +19,13 @@ from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core.loop import NO_DRAFTER
 from jaxspec.core.state import Origin
 from jaxspec.core.types import Drafter, Verifier
-from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
-from jaxspec.drafters.draws import SparseDraw
+from jaxspec.drafters.ciar_draws import SparseDraw
+from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.rules.greedy import greedy
-from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.wire.ciar_codec import CiarCodec
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES, REPLY_BYTES
@@ -100,9 +100,9 @@ def _sqs(coding: str) -> Case:
   (target, target_weights), (draft, weights), vocab = target_network(), draft_network(), TARGET.vocab_size
   kind = "conformal" if coding == "half" else "top"
   codec = codec_of(kind, vocab, vocab if coding in ("dense", "half") else 6, ell=30, coding=coding)
-  drafting = CompressedParams(side(weights), settings(kind, 6), jnp.float32(140.0 if coding == "half" else 70.0))
+  drafting = SqsParams(side(weights), settings(kind, 6), jnp.float32(140.0 if coding == "half" else 70.0))
   params = jaxspec.SpecParams(drafting, side(target_weights))
-  drafter, verifier = CompressedDrafter(draft, codec, window=4), verifier_of(target, lazy=coding == "lazy")
+  drafter, verifier = SqsDrafter(draft, codec, window=4), verifier_of(target, lazy=coding == "lazy")
   return Case(params, drafter, verifier, SqsCodec(codec, 4))
 
 

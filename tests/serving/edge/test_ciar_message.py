@@ -6,8 +6,8 @@ import pytest
 from jaxspec.codecs import topk_lattice
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.ciar_message import CiarLimits, read_ciar, write_ciar
+from jaxspec.serving.wire.distribution_bits import Record
 from jaxspec.serving.wire.framing import OVERHEAD_BYTES
-from jaxspec.serving.wire.records import Record
 
 N = 16
 SIZES = dict(vocab=13, window=3, max_len=N)

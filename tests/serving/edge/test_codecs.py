@@ -8,7 +8,7 @@ import pytest
 
 import jaxspec
 from jaxspec.codecs import topk_lattice
-from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.bit_costs import CODINGS
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.loop import end_tuple
 from jaxspec.core.types import Cursor

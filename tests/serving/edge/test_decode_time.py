@@ -9,8 +9,8 @@ from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.ciar_codec import CiarCodec
 from jaxspec.serving.wire.ciar_message import read_ciar
 from jaxspec.serving.wire.decode_time import decode_seconds, largest_draft
+from jaxspec.serving.wire.distribution_bits import Limits, Record
 from jaxspec.serving.wire.handshake import Agreement
-from jaxspec.serving.wire.records import Limits, Record
 from jaxspec.serving.wire.sqs_codec import PlainCodec, SqsCodec
 from tests.serving.edge.test_codecs import cursor_of
 

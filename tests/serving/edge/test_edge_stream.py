@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.bit_costs import CODINGS
 from jaxspec.core.state import Origin
 from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.journal import Journal

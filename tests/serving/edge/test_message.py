@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jaxspec.codecs.bits import CODINGS
+from jaxspec.codecs.bit_costs import CODINGS
 from jaxspec.serving.wire import framing
-from jaxspec.serving.wire.records import Limits, Record
+from jaxspec.serving.wire.distribution_bits import Limits, Record
 
 LIMITS = [
   Limits(vocab, ell, coding, vocab if coding == "dense" else support, 4, sends)

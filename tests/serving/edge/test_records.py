@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from jaxspec.codecs.bits import CODINGS, ceil_log2
+from jaxspec.codecs.bit_costs import CODINGS, ceil_log2
 from jaxspec.codecs.lattice import HALF_UNIT
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, MessageError
-from jaxspec.serving.wire.records import Limits, Record, put_record, take_record
+from jaxspec.serving.wire.distribution_bits import Limits, Record, put_record, take_record
 
 COUNTED = [coding for coding in CODINGS if coding != "half"]
 

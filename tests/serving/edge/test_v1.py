@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from jaxspec.serving.wire.v1 import generate
+from jaxspec.serving.wire.v1 import make_pb2 as generate
 
 
 def imported_by(code):

@@ -18,11 +18,11 @@ from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, PyTree
 from jaxspec.diffusion import chain
 from jaxspec.diffusion.token_chains import DraftedChains, TokenRule
 from jaxspec.drafters.last_two import feed_last_two
-from jaxspec.models.token_fns import TokenFns
+from jaxspec.models.continuous_fns import ContinuousFns
 from jaxspec.sampling.logit_processing import ModelParams
 
 
-class TokenModelState(NamedTuple):
+class ContinuousModelState(NamedTuple):
   """The cache holds every committed token except the last two."""
 
   cache: Cache
@@ -31,7 +31,7 @@ class TokenModelState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenModelDrafter(Drafter):
+class ContinuousModelDrafter(Drafter):
   """Drafter that samples ``window`` continuous tokens.
 
   Attributes:
@@ -42,7 +42,7 @@ class TokenModelDrafter(Drafter):
     ValueError: if ``window`` is not positive.
   """
 
-  fns: TokenFns
+  fns: ContinuousFns
   rule: TokenRule
   window: int
 
@@ -60,21 +60,21 @@ class TokenModelDrafter(Drafter):
 
   def init(
     self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
-  ) -> tuple[TokenModelState, None]:
+  ) -> tuple[ContinuousModelState, None]:
     prefix_len = self.network.prefix_len(condition)
     rows = condition.batch_size
     cache = self.network.init_cache(rows, prefix_len + max_len + self.window)
     positions = jnp.arange(prefix_len)[None]
     _, cache = self.network.apply(params.model, condition, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
-    return TokenModelState(cache, jnp.zeros((rows, self.fns.token_dim)), jnp.int32(prefix_len)), None
+    return ContinuousModelState(cache, jnp.zeros((rows, self.fns.token_dim)), jnp.int32(prefix_len)), None
 
-  def read(self, params: ModelParams, state: TokenModelState, cursor: Cursor) -> TokenModelState:
+  def read(self, params: ModelParams, state: ContinuousModelState, cursor: Cursor) -> ContinuousModelState:
     _, _, cache = feed_last_two(self.network, params.model, state.cache, state.previous, cursor, state.prefix_len)
     return state._replace(cache=cache)
 
   def draft(
-    self, params: ModelParams, keys: Key, state: TokenModelState, cursor: Cursor
-  ) -> tuple[Draft, TokenModelState, tuple]:
+    self, params: ModelParams, keys: Key, state: ContinuousModelState, cursor: Cursor
+  ) -> tuple[Draft, ContinuousModelState, tuple]:
     temperature = params.sampling.temperature
 
     def draw(z: Array, offset: Array) -> tuple[Array, PyTree]:
@@ -101,7 +101,7 @@ class TokenModelDrafter(Drafter):
     return Draft.chain(tokens, proposal, self.window, self.calls_per_round), state._replace(cache=cache), ()
 
   def commit(
-    self, params: ModelParams, state: TokenModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
-  ) -> TokenModelState:
+    self, params: ModelParams, state: ContinuousModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> ContinuousModelState:
     previous = verdicts.token_before_newest(cursor, draft, verdict, state.previous)
     return state._replace(previous=previous)

@@ -18,7 +18,7 @@ from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, Params, Ve
 from jaxspec.models.conditions import Pairs
 
 
-class PairState(NamedTuple):
+class EagleState(NamedTuple):
   """The cache holds the pairs of every committed token except the pending ones."""
 
   cache: Cache
@@ -35,7 +35,7 @@ class Absorbed(NamedTuple):
   position: Array  # [B] int32 position of this pair
 
 
-def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longest: int, slots: int) -> PairState:
+def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longest: int, slots: int) -> EagleState:
   """State after the prefill.
 
   Args:
@@ -55,10 +55,10 @@ def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longes
     jnp.pad(prefill.next_tokens[:, :1], ((0, 0), (0, longest))),
     jnp.pad(features[:, -1:], ((0, 0), (0, longest), (0, 0))),
   )
-  return PairState(cache, pending, jnp.ones((rows,), jnp.int32), jnp.int32(prefix_len))
+  return EagleState(cache, pending, jnp.ones((rows,), jnp.int32), jnp.int32(prefix_len))
 
 
-def absorb(head: ModelFns, params: Params, state: PairState, cursor: Cursor) -> tuple[Absorbed, Cache]:
+def absorb(head: ModelFns, params: Params, state: EagleState, cursor: Cursor) -> tuple[Absorbed, Cache]:
   """Reads the pending pairs in one pass."""
   position = state.prefix_len + cursor.length - 1
   last = state.num_pending - 1
@@ -68,7 +68,7 @@ def absorb(head: ModelFns, params: Params, state: PairState, cursor: Cursor) -> 
   return Absorbed(output.need_logits()[:, 0], feature, position), cache
 
 
-def hold(state: PairState, draft: Draft, verdict: Verdict) -> PairState:
+def hold(state: EagleState, draft: Draft, verdict: Verdict) -> EagleState:
   """Stores the pairs of the round's committed tokens as pending for the next round."""
   size, gain = state.pending.tokens.shape[1], verdicts.num_committed(draft, verdict)
   block = verdicts.committed_block(draft, verdict)  # [B, L + 1]

@@ -31,7 +31,7 @@ from jaxspec.sampling.logit_processing import ModelParams, Warp, probabilities
 ON_EMPTY = ("cloud_token", "shrink_support")
 
 
-class CompressedParams(NamedTuple):
+class SqsParams(NamedTuple):
   """The draft side's parameters."""
 
   model: ModelParams
@@ -39,7 +39,7 @@ class CompressedParams(NamedTuple):
   budget: Array  # [] or [B] float32, bits of one round
 
 
-class CompressedStats(NamedTuple):
+class SqsStats(NamedTuple):
   """Cumulative costs and dropped mass, ``[B]``, without token 0, because no round commits it."""
 
   formula_bits: Array  # float32, price of all drafted tokens
@@ -49,17 +49,17 @@ class CompressedStats(NamedTuple):
   support: Array  # int32, sizes of supports, summed over drafted tokens
 
 
-class CompressedState(NamedTuple):
+class SqsState(NamedTuple):
   """The cache holds every committed token except the last."""
 
   cache: Cache
   prefix_len: Array  # [] int32
   max_len: Array  # [] int32
   sparsifier: PyTree  # leaves [B]
-  stats: CompressedStats
+  stats: SqsStats
 
 
-class CompressedTrace(NamedTuple):
+class SqsTrace(NamedTuple):
   """Record of one round, for the roll-back and the counters in `commit`."""
 
   sparsifier: PyTree  # state before each position, leaves [B, K + 2]
@@ -68,10 +68,10 @@ class CompressedTrace(NamedTuple):
   bits: Array  # [B, K + 1] float32
 
 
-class CompressedReport(NamedTuple):
+class SqsReport(NamedTuple):
   """`DecodeResult.report` of this drafter."""
 
-  stats: CompressedStats
+  stats: SqsStats
   sparsifier: PyTree  # final state: for C-SQS the `Threshold`
 
 
@@ -87,11 +87,11 @@ class _Round(NamedTuple):
   sparsifier: PyTree
   tokens: Array  # [B, K]
   distribution: SparseDistribution  # [B, K, ...]
-  trace: CompressedTrace
+  trace: SqsTrace
 
 
 @dataclasses.dataclass(frozen=True)
-class CompressedDrafter(Drafter):
+class SqsDrafter(Drafter):
   """Drafter that draws from quantized sparse distributions, up to ``window`` and the bit budget.
 
   Attributes:
@@ -127,9 +127,7 @@ class CompressedDrafter(Drafter):
   def calls_per_round(self) -> int:
     return self.window + 1
 
-  def init(
-    self, params: CompressedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
-  ) -> tuple[CompressedState, None]:
+  def init(self, params: SqsParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[SqsState, None]:
     prefix_len = self.model.prefix_len(condition)
     rows = condition.batch_size
     cache = self.model.init_cache(rows, prefix_len + max_len + self.window)
@@ -137,18 +135,16 @@ class CompressedDrafter(Drafter):
     weights = params.model.model
     _, cache = self.model.apply(weights, condition, cache, positions=positions, logits_at=jnp.zeros((1,), jnp.int32))
     real, whole = jnp.zeros((rows,)), jnp.zeros((rows,), jnp.int32)
-    stats = CompressedStats(real, whole, real, real, whole)
+    stats = SqsStats(real, whole, real, real, whole)
     state = self.sparsifier.init(params.sparsifier, rows)
-    return CompressedState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats), None
+    return SqsState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats), None
 
-  def read(self, params: CompressedParams, state: CompressedState, cursor: Cursor) -> CompressedState:
+  def read(self, params: SqsParams, state: SqsState, cursor: Cursor) -> SqsState:
     positions = (state.prefix_len + cursor.length - 1)[:, None]
     _, cache = self.model.apply(params.model.model, cursor.last[:, None], state.cache, positions=positions)
     return state._replace(cache=cache)
 
-  def draft(
-    self, params: CompressedParams, keys: Key, state: CompressedState, cursor: Cursor
-  ) -> tuple[Draft, CompressedState, CompressedTrace]:
+  def draft(self, params: SqsParams, keys: Key, state: SqsState, cursor: Cursor) -> tuple[Draft, SqsState, SqsTrace]:
     rows = keys.shape[0]
     budget = jnp.broadcast_to(params.budget, (rows,))
     # The last position of a row is for the target's own token.
@@ -178,7 +174,7 @@ class CompressedDrafter(Drafter):
       put = lambda buffer, value: buffer.at[:, position].set(_where(drafted, value, 0), mode="drop")
       note = lambda buffer, value, at: buffer.at[:, at].set(value)
       trace = carry.trace
-      trace = CompressedTrace(
+      trace = SqsTrace(
         jax.tree.map(lambda buffer, value: note(buffer, value, position + 1), trace.sparsifier, after),
         note(trace.dropped, support.dropped, position),
         note(trace.fed, self.sparsifier.error(support), position),
@@ -210,7 +206,7 @@ class CompressedDrafter(Drafter):
       state.sparsifier,
       whole,
       SparseDistribution(tokens_of, tokens_of, whole, whole),
-      CompressedTrace(states, real, real, real),
+      SqsTrace(states, real, real, real),
     )
     # Every row needs one more pass after its last draft: at most window + 1 passes.
     end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.position <= self.window), step, carry)
@@ -221,13 +217,13 @@ class CompressedDrafter(Drafter):
 
   def commit(
     self,
-    params: CompressedParams,
-    state: CompressedState,
+    params: SqsParams,
+    state: SqsState,
     cursor: Cursor,
     draft: Draft,
-    trace: CompressedTrace,
+    trace: SqsTrace,
     verdict: Verdict,
-  ) -> CompressedState:
+  ) -> SqsState:
     if draft.tokens.shape[1] == 0:  # the target drew alone; there is no distribution to count
       return state
     live = cursor.live
@@ -239,7 +235,7 @@ class CompressedDrafter(Drafter):
     over_committed = lambda x: jnp.sum(jnp.where(column <= verdict.num_accepted[:, None], x, 0.0), axis=1)
     over_drafted = lambda x: jnp.sum(jnp.where(column < draft.num_drafted[:, None], x, 0.0), axis=1)
     stats = state.stats
-    stats = CompressedStats(
+    stats = SqsStats(
       stats.formula_bits + one * over_drafted(trace.bits),
       stats.empty_rounds + one * (draft.num_drafted == 0),
       stats.dropped + one * over_committed(trace.dropped),
@@ -248,8 +244,8 @@ class CompressedDrafter(Drafter):
     )
     return state._replace(sparsifier=moved, stats=stats)
 
-  def report(self, state: CompressedState) -> CompressedReport:
-    return CompressedReport(state.stats, state.sparsifier)
+  def report(self, state: SqsState) -> SqsReport:
+    return SqsReport(state.stats, state.sparsifier)
 
 
 def _where(keep: Array, value: Array, other) -> Array:

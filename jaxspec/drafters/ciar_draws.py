@@ -63,7 +63,7 @@ class DenseDraw:
 class SparseDraw:
   """Draws from a sparse, quantized distribution (SQS), which costs few bits to send; ``params`` are `TopKParams`.
 
-  The proposal is this `SparseDistribution`; the rule `jaxspec.rules.sparse.lossless_sparse` is exact for it.
+  The proposal is this `SparseDistribution`; the rule `jaxspec.rules.lossless_sparse.lossless_sparse` is exact for it.
 
   Attributes:
     codec: from `jaxspec.codecs.topk_lattice`; moving thresholds (C-SQS) are not supported.

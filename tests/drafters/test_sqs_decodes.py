@@ -12,7 +12,7 @@ from scipy import stats
 
 import jaxspec
 from jaxspec.core import loop
-from jaxspec.drafters.compressed import CompressedDrafter, CompressedParams
+from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from tests.helpers import DRAFT, labels, markov_fns, markov_joint, random_params, side
@@ -94,9 +94,9 @@ def transformers(kind, rows):
   target, draft = llamagen_fns(dataclasses.replace(DRAFT, dim=32)), llamagen_fns(DRAFT)
   vocab = DRAFT.vocab_size
   codec = codec_of(kind, vocab, 6 if kind == "top" else vocab, ell=30)
-  drafting = CompressedParams(side(random_params(draft, 1)), settings(kind, 6), jnp.float32(70.0))
+  drafting = SqsParams(side(random_params(draft, 1)), settings(kind, 6), jnp.float32(70.0))
   params = jaxspec.SpecParams(drafting, side(random_params(target, 2)))
-  kwargs = dict(drafter=CompressedDrafter(draft, codec, window=4), verifier=verifier_of(target), max_len=16)
+  kwargs = dict(drafter=SqsDrafter(draft, codec, window=4), verifier=verifier_of(target), max_len=16)
   keys = jax.vmap(jax.random.key)(jnp.arange(rows))
   return params, keys, labels(rows), codec, kwargs
 

@@ -15,7 +15,7 @@ import pytest
 
 from jaxspec.core import loop, rng
 from jaxspec.core.state import TargetSide
-from jaxspec.drafters.compressed import CompressedDrafter
+from jaxspec.drafters.sqs_drafter import SqsDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.sqs_codec import SqsCodec
@@ -177,5 +177,5 @@ def test_bad_settings_are_errors():
   codec = codec_of("top", 6, 4)
   for bad in (dict(window=0), dict(on_empty="wait")):
     with pytest.raises(ValueError, match="Must have"):
-      CompressedDrafter(markov_fns(6), codec, **bad)
-  assert CompressedDrafter(markov_fns(6), codec) == CompressedDrafter(markov_fns(6), codec)
+      SqsDrafter(markov_fns(6), codec, **bad)
+  assert SqsDrafter(markov_fns(6), codec) == SqsDrafter(markov_fns(6), codec)

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
 from jaxspec.diffusion.token_chains import TargetChains, TokenRule
-from jaxspec.models.token_fns import TokenFns
+from jaxspec.models.continuous_fns import ContinuousFns
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.target import TargetState
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenVerifier(Verifier):
-  """Verifier of drafts from `jaxspec.drafters.token_model` with the same rule.
+class ContinuousVerifier(Verifier):
+  """Verifier of drafts from `jaxspec.drafters.continuous_model` with the same rule.
 
   With `jaxspec.autoregress` it is the target's own sampler, token by token, with the same distribution for every rule.
 
@@ -31,7 +31,7 @@ class TokenVerifier(Verifier):
     ValueError: if the rule cannot judge such chains.
   """
 
-  fns: TokenFns
+  fns: ContinuousFns
   rule: TokenRule
 
   def __post_init__(self):

@@ -3,7 +3,7 @@
 Command, from the root of the project::
 
     pip install grpcio-tools==1.80.0
-    python -m jaxspec.serving.wire.v1.generate
+    python -m jaxspec.serving.wire.v1.make_pb2
 """
 
 from __future__ import annotations

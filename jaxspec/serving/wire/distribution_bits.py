@@ -1,4 +1,4 @@
-"""A drafted token and its distribution as bits. `jaxspec.codecs.bits` describes the codings.
+"""A drafted token and its distribution as bits. `jaxspec.codecs.bit_costs` describes the codings.
 
 Fields, in order:
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxspec.codecs.bits import HALF_UNIT, ceil_log2, lattice_width, subset_width
+from jaxspec.codecs.bit_costs import HALF_UNIT, ceil_log2, lattice_width, subset_width
 from jaxspec.serving.wire import enumerative, rice
 from jaxspec.serving.wire.bitstream import BitReader, BitWriter, require
 
@@ -57,7 +57,7 @@ class Limits:
   Attributes:
     vocab: tokens V.
     ell: lattice denominator.
-    coding: see `jaxspec.codecs.bits`.
+    coding: see `jaxspec.codecs.bit_costs`.
     max_support: most tokens of a support. The work on big integers is about ``max_support^2`` machine operations a record.
     max_drafts: records of a message.
     sends_size: whether the size of a support is sent (supports by threshold).

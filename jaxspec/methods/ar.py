@@ -15,9 +15,9 @@ from jaxspec.rules.path_ratio import PathRatio
 from jaxspec.rules.scale_rule import ScaleRule
 from jaxspec.rules.step_coupling import StepCoupling
 from jaxspec.sampling import ContinuousSampling, DenoisingSampling, ScaleSampling, head_fns
+from jaxspec.verifiers.continuous_target import ContinuousVerifier
 from jaxspec.verifiers.denoising_target import DenoisingVerifier
 from jaxspec.verifiers.scale_target import ScaleVerifier
-from jaxspec.verifiers.token_target import TokenVerifier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Plain(Method):
     if isinstance(context.sampling, ContinuousSampling):
       refuse_audit(self, context, "whose continuous tokens have no table of probabilities")
       # Without drafts every rule draws from the target's chain.
-      verifier = TokenVerifier(context.sampling.bind(head_fns(target)), PathRatio())
+      verifier = ContinuousVerifier(context.sampling.bind(head_fns(target)), PathRatio())
       return Parts(SpecParams((), context.sampling.side(target)), NO_DRAFTER, verifier)
     if isinstance(context.sampling, ScaleSampling):
       sampling = of_scales(self, context)

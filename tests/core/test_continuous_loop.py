@@ -14,7 +14,7 @@ from jaxspec.core import loop, orders, rng
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.diffusion.chain import token_noise
-from jaxspec.drafters.token_model import TokenModelDrafter
+from jaxspec.drafters.continuous_model import ContinuousModelDrafter
 from jaxspec.methods import masked_decode
 from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prefixed
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
@@ -23,7 +23,7 @@ from jaxspec.models.mar.masked_network import masked_network
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import PathRatio
 from jaxspec.sampling import ContinuousSampling
-from jaxspec.verifiers.token_target import TokenVerifier
+from jaxspec.verifiers.continuous_target import ContinuousVerifier
 from tests.helpers import random_params
 
 # The noisiest step in use is 800. Random heads multiply states and rounding errors by 1 / sqrt(A), which is 20,000 at the
@@ -63,7 +63,7 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
   draft = target if same else jax.tree.map(lambda leaf: leaf * 1.001, target)
   params = SpecParams(sampling.side(Network(head, draft)), sampling.side(Network(head, target)))
   fns = sampling.bind(head)
-  drafter, verifier = TokenModelDrafter(fns, rule, window=gamma), TokenVerifier(fns, rule)
+  drafter, verifier = ContinuousModelDrafter(fns, rule, window=gamma), ContinuousVerifier(fns, rule)
   return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
 
 

@@ -1,7 +1,7 @@
 """Bits that the distribution of one drafted token costs: by formula, and as it is sent.
 
 =========  ==========================================  ======================================================
-coding     formula (real numbers, index not counted)   sent by `jaxspec.serving.wire.records`
+coding     formula (real numbers, index not counted)   sent by `jaxspec.serving.wire.distribution_bits`
 =========  ==========================================  ======================================================
 paper      top-K: log2 C(V,K) + log2 C(l+K-1,K-1);     ranks of subset and lattice point, width = exact ceiling
            threshold: ceilings on the subset and

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from jaxspec.codecs import bits
+from jaxspec.codecs import bit_costs as bits
 
 V, ELL, BUDGET = 50257, 100, 5000
 TOP_K = {

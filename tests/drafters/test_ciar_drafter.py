@@ -15,12 +15,12 @@ from jaxspec.core import loop, rng
 from jaxspec.core.constructors import with_verify
 from jaxspec.core.state import Origin
 from jaxspec.drafters.ciar_drafter import CiarDrafter
-from jaxspec.drafters.draws import SparseDraw
+from jaxspec.drafters.ciar_draws import SparseDraw
 from jaxspec.intervals.gate import conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.scores import MaxProb
 from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.rules.greedy import greedy
-from jaxspec.rules.sparse import lossless_sparse
+from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import sample
 from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests import ciar_pair

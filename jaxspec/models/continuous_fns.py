@@ -22,7 +22,7 @@ from jaxspec.diffusion.schedule import diffusion_tables
 from jaxspec.models.guidance import Guided, guided
 
 
-class TokenFns(NamedTuple):
+class ContinuousFns(NamedTuple):
   """A network of continuous tokens and the chain that draws them; pure functions and static numbers.
 
   ``network.apply`` takes tokens ``[B, T, C]`` float or the condition; its features ``[B, T, Z]`` belong to the token after
@@ -59,7 +59,7 @@ GuidanceFn = Callable[[Array, int, Array], Array]
 
 
 @functools.cache
-def diffusion_tokens(head: HeadFns, *, num_steps: int | str = 100, stop: int | None = None) -> TokenFns:
+def diffusion_tokens(head: HeadFns, *, num_steps: int | str = 100, stop: int | None = None) -> ContinuousFns:
   """Tokens drawn by a diffusion head.
 
   Args:
@@ -76,13 +76,13 @@ def diffusion_tokens(head: HeadFns, *, num_steps: int | str = 100, stop: int | N
     return ddpm.distribution_fn(head.predictor(params, z, tables.timesteps), tables, stop)
 
   steps = tables.num_steps - (stop or 0)
-  return TokenFns(head.network, distribution, steps, head.token_dim, head.num_tokens, stop is not None)
+  return ContinuousFns(head.network, distribution, steps, head.token_dim, head.num_tokens, stop is not None)
 
 
 @functools.cache
 def guided_tokens(
   head: HeadFns, guidance_fn: GuidanceFn, *, num_steps: int | str = 100, stop: int | None = None
-) -> TokenFns:
+) -> ContinuousFns:
   """Like `diffusion_tokens`, with classifier-free guidance; parameters become `Guided`.
 
   The noise prediction is guided; the variance is the conditional one (MAR, arXiv 2406.11838). Both halves of the network
@@ -108,4 +108,4 @@ def guided_tokens(
     return of_state
 
   steps = tables.num_steps - (stop or 0)
-  return TokenFns(guided(head.network), distribution, steps, head.token_dim, head.num_tokens, stop is not None)
+  return ContinuousFns(guided(head.network), distribution, steps, head.token_dim, head.num_tokens, stop is not None)
