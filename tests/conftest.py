@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from jaxspec.cli.compilation_cache import cache_folder
 
@@ -39,6 +40,9 @@ from jaxspec.core import plugins  # noqa: E402
 
 plugins.GROUP = "no plug-ins"  # installed plug-ins have their own tests, pages and pictures
 
+# Memory of a process after a file, above which it drops its compiled programs; without /proc always.
+STATM, MOST_BYTES = Path("/proc/self/statm"), 2 << 30
+
 # Minutes each, so another process can use the other core.
 LONGEST = ("test_recorded_tokens.py", "test_tour.py")
 
@@ -50,9 +54,10 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-  """Drops compiled programs after each file; the programs of all files would take several gigabytes."""
+  """Drops compiled programs after a file when they take gigabytes; small ones are used by many files."""
   yield
-  jax.clear_caches()
+  if not STATM.exists() or int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
+    jax.clear_caches()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxspec
 from jaxspec.core.types import ModelFns, ModelOutput
@@ -25,6 +26,12 @@ from jaxspec.verifiers.target import target_features
 FULL_OPTIMISATION = {"xla_backend_optimization_level": 3}
 if "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):  # newer versions of XLA have no such flag
   FULL_OPTIMISATION["xla_cpu_use_fusion_emitters"] = True
+
+
+def slow_but(values, fast):
+  """Parameters of a test: the values in ``fast`` belong to the default suite, the others to the slow tests."""
+  assert set(fast) <= set(values), (fast, values)
+  return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
 
 
 @functools.cache

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import slow_but
+
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
-SLOW = pytest.mark.slow
 # Lines of a script's output, as patterns; and its image files.
 PRINTS = {
   "own_method": (r"144 tokens, \d+ calls, \d+ drafts accepted",),
@@ -18,10 +19,9 @@ PRINTS = {
   "continuous_tokens": (r"2 images of 64 tokens of 4 numbers, 8 passes of the target each",),
 }
 IMAGES = {"compare_methods": 1, "cloud_calls": 4, "continuous_tokens": 2}
-FAST = ("own_method", "own_network")
 
 
-@pytest.mark.parametrize("name", [name if name in FAST else pytest.param(name, marks=SLOW) for name in PRINTS])
+@pytest.mark.parametrize("name", slow_but(PRINTS, ["own_method"]))
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr("sys.argv", [name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import NamedTuple
@@ -164,6 +165,11 @@ def sign_flip_p_value(sums: np.ndarray, *, permutations: int = 9999, seed: int =
   if len(sums) <= _MOST_ENUMERATED:
     signs = np.array(list(itertools.product((-1.0, 1.0), repeat=len(sums))))
     return float(np.mean(np.abs(signs @ sums) >= reached))
-  positive = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(sums)), dtype=np.int8)
-  flipped = 2 * (positive.astype(np.float64) @ sums) - sums.sum()
+  flipped = 2 * (_random_flips(permutations, len(sums), seed) @ sums) - sums.sum()
   return (1 + int(np.sum(np.abs(flipped) >= reached))) / (1 + permutations)
+
+
+@functools.lru_cache(maxsize=2)  # a table compares many pairs of rows by the same flips
+def _random_flips(permutations: int, terms: int, seed: int) -> np.ndarray:
+  """``[permutations, terms]`` float64 of 0 and 1: the terms that keep their sign."""
+  return np.random.default_rng(seed).integers(0, 2, size=(permutations, terms), dtype=np.int8).astype(np.float64)

@@ -58,6 +58,7 @@ def test_entry_point():
   assert outcome.returncode == 2 and outcome.stderr == "Error: No checkpoint folder at /nowhere\n"
 
 
+@pytest.mark.slow
 def test_a_backend_that_cannot_start():
   """The error names the cause, and conversions and plans need no device."""
   kind = "cuda"

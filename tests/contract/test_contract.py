@@ -16,7 +16,7 @@ from jaxspec.methods import METHODS, Parts
 from tests.contract import networks
 from tests.contract.blocks import block_target, pausing, without_bonus
 from tests.contract.cases import CASES, LOGITS, MORE, NOISE, ROWS, Case, N, V
-from tests.helpers import side
+from tests.helpers import side, slow_but
 
 
 def _check(case: Case, **kwargs):
@@ -42,11 +42,15 @@ def test_every_method_has_a_case():
   assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
-@pytest.mark.parametrize("name", CASES)
+# The others differ from one of these in their rule or prefix alone; `test_whole_contract` and the slow suite run them all.
+RULES_ALONE = {"lantern", "eagle-lantern", "gsd", "scaled", "ciar after a prefix"}
+
+
+@pytest.mark.parametrize("name", slow_but(CASES, CASES.keys() - RULES_ALONE))
 def test_contract(name):
   case = CASES[name]
   assert case.parts().target_prefix == case.target_prefix
-  out = _check(case, num_alone=case.num_alone, drivers=name == "lantern")
+  out = _check(case, num_alone=case.num_alone, drivers=name == "speculative")
   if case.acceptance is not None:
     accepted, drafted = out.counters.accepted.sum(), out.counters.drafted.sum()
     assert accepted / drafted == pytest.approx(case.acceptance, abs=0.02)
@@ -80,7 +84,7 @@ def _blocks(drafts: bool) -> Parts:
   return Parts(params, drafter, block_target(model, size=2 if drafts else 3))
 
 
-@pytest.mark.parametrize("drafts", [False, True])
+@pytest.mark.parametrize("drafts", slow_but([False, True], [True]))
 def test_a_verifier_may_commit_blocks(drafts):
   """Several tokens of the target in one round, including end tokens in the middle of a block."""
   condition = Case(CASES["ar"].method).condition(ROWS)
@@ -95,8 +99,7 @@ def test_a_verifier_may_commit_blocks(drafts):
   assert out.counters.rounds.min() < N - 1
 
 
-NO_BONUS = ["speculative", "eagle-chain"]
-NO_BONUS += [pytest.param(name, marks=pytest.mark.slow) for name in ("sqs", "sjd", "eagle", "ciar")]
+NO_BONUS = slow_but(["speculative", "eagle-chain", "sqs", "sjd", "eagle", "ciar"], ["speculative"])
 
 
 @pytest.mark.parametrize("name", NO_BONUS)
@@ -118,7 +121,7 @@ def test_a_verifier_may_add_nothing(name):
   assert (out.origin == Origin.DRAFT).any()
 
 
-@pytest.mark.parametrize("name", ["speculative", "eagle-chain"])
+@pytest.mark.parametrize("name", slow_but(["speculative", "eagle-chain"], ["speculative"]))
 def test_a_round_may_commit_nothing(name):
   """The next one begins where it began, with other random numbers."""
   case = CASES[name]

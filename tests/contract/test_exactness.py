@@ -9,6 +9,7 @@ from jaxspec import methods, testing
 from jaxspec.core.constructors import stateless
 from jaxspec.core.types import Draft, Drafter
 from jaxspec.rules.lossless import commit_leading
+from tests.helpers import slow_but
 
 DISTANCE = r"^exact: Must have the target's distribution of .*, we instead got a total variation of 0\.\d+ \(0\.\d+ is of"
 
@@ -29,7 +30,15 @@ def _always(tables, keys, draft, target):
   return commit_leading(keys, draft, target, accept_prob=jnp.ones(draft.tokens.shape))
 
 
-@pytest.mark.parametrize("method", [methods.Speculative(gamma=2), methods.Sjd(window=7)], ids=lambda method: method.name)
+EXACT = methods.Speculative(gamma=2), methods.Sjd(window=7)
+LOSSY = (
+  methods.Scaled(window=2, factor=4.0),
+  methods.Gsd(window=2),
+  methods.Lantern(gamma=2, num_neighbours=2, factor=4.0),
+)
+
+
+@pytest.mark.parametrize("method", slow_but(EXACT, EXACT[:1]), ids=lambda method: method.name)
 def test_exact_methods_pass(method):
   assert testing.check_exact(method) > 1e-4
 
@@ -47,11 +56,7 @@ def test_a_rule_that_is_a_function_is_named_without_a_bias(target):
   assert f"target {target!r}" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-  "method",
-  [methods.Gsd(window=2), methods.Scaled(window=2, factor=4.0), methods.Lantern(gamma=2, num_neighbours=2, factor=4.0)],
-  ids=lambda method: method.name,
-)
+@pytest.mark.parametrize("method", slow_but(LOSSY, LOSSY[:1]), ids=lambda method: method.name)
 def test_lossy_methods_fail_with_their_bias(method):
   bias = r".*; the rule alone changes the distribution of a token by 0\.\d+$"
   with pytest.raises(AssertionError, match=DISTANCE + bias):

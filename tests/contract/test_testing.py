@@ -18,6 +18,7 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.testing import FINAL, Tape, assert_same_cdf, assert_same_distribution, check_contract, round_draws
 from tests.contract.cases import CASES
+from tests.helpers import slow_but
 from tests.serving.edge.pairs import CLASSES, case_named
 
 
@@ -135,7 +136,7 @@ def test_tapes_are_checked():
 
 
 @pytest.mark.parametrize(
-  "name", ["markov:sqs-lazy", "markov:ciar-exact", pytest.param("transformer:ciar-features", marks=pytest.mark.slow)]
+  "name", slow_but(["markov:sqs-lazy", "markov:ciar-exact", "transformer:ciar-features"], ["markov:sqs-lazy"])
 )
 def test_the_contract_of_parts_whose_rounds_cross_as_frames(name):
   """Rows that end, requested distributions, and pending tokens."""

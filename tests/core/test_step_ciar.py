@@ -108,6 +108,7 @@ def test_scores():
   assert found[0] != found[1] and np.all((found >= 0) & (found < 1))
 
 
+@pytest.mark.slow
 def test_a_network_with_radii():
   """Predictions do not change; with guidance, radii are those of the condition. It decodes as the edge of a plain target."""
   config = dataclasses.replace(networks.DIT, radius=True)

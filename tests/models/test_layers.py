@@ -16,7 +16,7 @@ from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig
-from tests.helpers import random_params, side
+from tests.helpers import random_params, side, slow_but
 
 B, N = 2, 5
 PROMPT = Prompt(jnp.asarray([[1, 5, 2], [0, 3, 2]]), jnp.asarray([[True] * 3, [False, True, True]]))
@@ -78,7 +78,7 @@ def in_stages(fns, cut):
   return fns._replace(init_cache=init_cache, apply=apply, compact=None, take=None, put=None, layers=None)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", slow_but(CONFIGS, ["llama", "chameleon"]))
 def test_parts_put_together_are_the_network(name):
   """With and without a cache, cut below any block."""
   fns, params, condition, tokens = network(name)
@@ -98,7 +98,7 @@ def test_parts_put_together_are_the_network(name):
       np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["classes", "gpt_neo", "llama", "chameleon"])
+@pytest.mark.parametrize("name", slow_but(["classes", "gpt_neo", "llama", "chameleon"], ["classes"]))
 def test_a_pipeline_of_two_stages_draws_the_same_tokens(name):
   fns, params, condition, _ = network(name)
 

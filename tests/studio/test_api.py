@@ -89,6 +89,7 @@ def test_traced_values_compile_nothing(client):
   assert client.post("/api/check", json=RACE | static).json()["compiles"] == [False]
 
 
+@pytest.mark.slow
 def test_the_audit_of_a_lossy_method(client):
   found = race(
     client, entrants=[{"method": "scaled", "options": {"window": 2, "factor": 4.0}}, {"method": "speculative"}], audit=True
@@ -100,6 +101,7 @@ def test_the_audit_of_a_lossy_method(client):
   assert any(value is not None for values in doubts for value in values)
 
 
+@pytest.mark.slow
 def test_command_and_python_repeat_the_tokens(client, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   entrant = {"method": "speculative", "draft": "distilled", "options": {"gamma": 1}}

@@ -18,6 +18,7 @@ from jaxspec.io.bundle import read_bundle
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.heads.inter_head import edge_from_cloud
 from tests.cli.fake_bundle import make_fake_bundle
+from tests.helpers import slow_but
 from tests.training.sharing import share_step
 
 NUM = HELD_OUT + 4
@@ -84,7 +85,7 @@ def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundl
   np.testing.assert_array_equal(one, other)  # the trunk did not change
 
 
-@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("guided", slow_but([False, True], [True]))
 def test_kept_logits_of_the_cloud_give_the_same_loss(bundle, guided):
   pipeline = load_pipeline(bundle)
   run = dataclasses.replace(short(inter_head.get_config("1"), bundle, 1), guided=guided)
