@@ -31,7 +31,8 @@ if "xla_cpu_use_fusion_emitters" in os.environ.get("XLA_FLAGS", ""):  # newer ve
 def slow_but(values, fast):
   """Parameters of a test: the values in ``fast`` belong to the default suite, the others to the slow tests."""
   assert set(fast) <= set(values), (fast, values)
-  return [value if value in fast else pytest.param(value, marks=pytest.mark.slow) for value in values]
+  slow = lambda value: pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+  return [value if value in fast else slow(value) for value in values]
 
 
 @functools.cache
