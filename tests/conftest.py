@@ -9,7 +9,7 @@ from jaxspec.cli.compilation_cache import cache_folder
 
 
 def _is_known(flag: str) -> bool:
-  """Whether the installed XLA knows a flag. An unknown flag aborts the process, so another process tries."""
+  """Whether the installed XLA knows a flag, or several. An unknown flag aborts the process, so another process tries."""
   command = [sys.executable, "-c", "import jax; jax.devices('cpu')"]
   return not subprocess.run(command, env=os.environ | {"XLA_FLAGS": flag}, capture_output=True).returncode
 
@@ -23,7 +23,8 @@ if "XLA_FLAGS" not in os.environ:
     "--xla_cpu_parallel_codegen_split_count=1",
     "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
   ]
-  os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if _is_known(flag))
+  together = " ".join(flags)
+  os.environ["XLA_FLAGS"] = together if _is_known(together) else " ".join(filter(_is_known, flags))
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder().with_name("tests")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.03")

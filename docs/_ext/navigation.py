@@ -86,7 +86,7 @@ GROUPS = {
   "rules": (
     "Acceptance rules",
     "Which drafts are accepted, and the tables that rules read.",
-    "rules.chain_rule.ChainRule lossless rules.sparse.lossless_sparse rules.tree_rule.lossless_tree "
+    "rules.chain_rule.ChainRule lossless rules.lossless_sparse.lossless_sparse rules.tree_rule.lossless_tree "
     "rules.tree_rule.tree_rule rules.scaled_rule.always rules.scaled_rule.ScaledRule rules.greedy.greedy "
     "rules.gsd_rule.gsd_released rules.gsd_rule.GsdRule rules.lantern_rule.lantern_plus_plus "
     "rules.lantern_rule.LanternRule rules.lantern_greedy.GreedyLanternRule rules.lantern_tree.lantern_tree "

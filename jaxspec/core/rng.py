@@ -47,10 +47,15 @@ def row_keys(key: Key | int, num_rows: int) -> Key:
   """
   key = _typed(key)
   if key.ndim == 0:
-    return jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(num_rows))
+    return _fold_rows(key, num_rows)
   if key.shape != (num_rows,):
     raise ValueError(f"Must have one key or {num_rows} row keys, we instead got shape {key.shape}")
   return key
+
+
+@functools.partial(jax.jit, static_argnums=1)  # one small program: a batch of prompts does not wait for its parts
+def _fold_rows(key: Key, num_rows: int) -> Key:
+  return jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(num_rows))
 
 
 # Number of the second sample of a prompt; above every `Stream`, whose keys are folded from the key of the first sample.

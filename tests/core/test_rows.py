@@ -44,7 +44,7 @@ def test_a_round_of_different_rows(guided):
   fns = guidance.guided(llamagen_fns(TARGET)) if guided else llamagen_fns(TARGET)
   verifier = jaxspec.TargetVerifier(fns, greedy, warp=jaxspec.Warp(top_k=6, nucleus=True))
   generator = np.random.default_rng(1)
-  draw = lambda leaf: leaf if leaf.dtype == bool else jnp.asarray(generator.normal(size=leaf.shape), leaf.dtype)
+  draw = lambda leaf: leaf if leaf.dtype == bool else jnp.asarray(generator.normal(size=leaf.shape).astype(leaf.dtype))
   cache = jax.tree.map(draw, fns.init_cache(ROWS, 24))
   run = jax.jit(lambda params, target, draft: verify_round(params, target, draft, verifier=verifier))
   after, verdict = run(*side_of(guided, cache))

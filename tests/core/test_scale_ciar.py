@@ -27,7 +27,6 @@ from jaxspec.testing import assert_same_distribution, fast_keys
 from jaxspec.verifiers.scale_target import ScaleVerifier
 from tests import helpers
 from tests.core.next_scale import ScaleParams, generate_scales
-from tests.helpers import slow_but
 from tests.methods import networks
 from tests.scale_toy import ToyScales, places
 
@@ -89,6 +88,7 @@ def test_code(first):
   assert out.origin.tolist() == [[Origin.FIRST, *[Origin.BONUS] * (first - 1), *[Origin.LOCAL] * (4 - first)]] * ROWS
 
 
+@pytest.mark.slow
 def test_nothing_is_local():
   """The cloud alone, with every scale or all of the prefix."""
   alone = _draw(methods.Plain())
@@ -170,7 +170,6 @@ def test_every_map_follows_the_side_that_decides_about_it():
   assert np.all(out.counters.target_calls + out.counters.local >= 4)  # a window of one scale: a call for each
 
 
-@pytest.mark.slow
 def test_rows_alone_and_in_a_batch():
   """Without a bonus scale, a row has the same scales, with the same origins, in any batch."""
   params, keys = SpecParams(_any(5, LONG), _any(6, LONG)), fast_keys(7, 10)
@@ -183,7 +182,8 @@ def test_rows_alone_and_in_a_batch():
   assert 0 < local(together).mean() < 1 and any(np.any(out.accepted_mask[:, 1:]) for out in alone)
 
 
-@pytest.mark.parametrize(("bonus", "last"), slow_but([(True, Origin.BONUS), (False, Origin.LOCAL)], [(True, Origin.BONUS)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("bonus", "last"), [(True, Origin.BONUS), (False, Origin.LOCAL)])
 def test_a_window_begins_where_the_edge_is_uncertain(bonus, last):
   """Equal networks: two certain scales, an uncertain one, and the rest; one pass of the cloud."""
   sizes = LONG.sizes

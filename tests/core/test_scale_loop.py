@@ -122,7 +122,6 @@ def _enumerates(seed, rule, window, *, in_step):
   assert 0 < np.mean(np.asarray(out.origin) == int(Origin.DRAFT)) < 1
 
 
-@pytest.mark.slow
 def test_rows_alone_and_in_a_batch():
   """Without a bonus scale, a row has the same scales in any batch: fused, in Python, and by rounds."""
   params, keys = SpecParams(_any(5, LARGE), _any(6, LARGE)), fast_keys(7, 12)

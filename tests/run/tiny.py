@@ -67,7 +67,7 @@ def weights(config, seed: int, scale: float = 0.5):
   """Random parameters; one-dimensional ones are 1."""
   generator = np.random.default_rng(seed)
   draw = lambda leaf: scale * generator.normal(size=leaf.shape) if leaf.ndim > 1 else np.ones(leaf.shape)
-  return jax.tree.map(lambda leaf: jnp.asarray(draw(leaf), jnp.float32), _template(config))
+  return jax.tree.map(lambda leaf: jnp.asarray(np.float32(draw(leaf))), _template(config))
 
 
 def save(path: Path, config, seed: int, *, scale: float = 0.5, **meta) -> Path:

@@ -18,6 +18,7 @@ def saved(path, **options):
   return checkpoints.load(path)
 
 
+@pytest.mark.slow
 def test_tokens_of_scenes_are_those_of_their_images(tmp_path):
   tokenizer = saved(tmp_path, encoder_kernel=1)
   drawn = [scenes.draw_scene(0, number)[1] for number in range(32)]

@@ -13,6 +13,7 @@ from tests.cli import fake_language
 from tests.exit_status import status_of
 
 
+@pytest.mark.slow
 def test_a_recorded_decode_is_played(tmp_path, monkeypatch, capsys):
   """Every reply is the recorded one; compilation does not count as a pause of the edge."""
   monkeypatch.chdir(tmp_path)
