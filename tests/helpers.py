@@ -79,13 +79,13 @@ DRAFT = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=13, num_tok
 
 def random_params(fns: ModelFns, seed: int, scale: float = 0.5):
   """Parameters with an output head that is not zero."""
-  # NumPy makes them float32: `jax.numpy.asarray` would compile a conversion for every shape.
+  # `jax.numpy.asarray` would compile a program for every shape.
   template = jax.eval_shape(fns.init, jax.random.key(0))
   leaves, treedef = jax.tree.flatten(template)
   generator = np.random.default_rng(seed)
   normal = lambda leaf: generator.normal(size=leaf.shape)
   draw = lambda leaf: normal(leaf) * scale if leaf.ndim > 1 else 1 + 0.1 * normal(leaf)
-  return jax.tree.unflatten(treedef, [jnp.asarray(np.float32(draw(leaf))) for leaf in leaves])
+  return jax.tree.unflatten(treedef, [jax.device_put(np.float32(draw(leaf))) for leaf in leaves])
 
 
 def side(params, *, scale: float | None = None, temperature: float = 1.0, top_p: float = 1.0) -> jaxspec.ModelParams:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.state import DecodeResult
@@ -60,4 +59,4 @@ def short(values: HostArray) -> str:
 
 def as_arrays(tree: PyTree) -> PyTree:
   """The values as new arrays."""
-  return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
+  return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)), tree)

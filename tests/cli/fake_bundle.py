@@ -7,7 +7,6 @@ import string
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -49,7 +48,7 @@ def save_random(path: Path, config, seed: int, scale: float = 0.5, **meta) -> Pa
   leaves, treedef = jax.tree.flatten(jax.eval_shape(fns.init, jax.random.key(0)))
   generator = np.random.default_rng(seed)
   draw = lambda leaf: scale * generator.normal(size=leaf.shape) if leaf.ndim > 1 else np.ones(leaf.shape)
-  params = jax.tree.unflatten(treedef, [jnp.asarray(np.float32(draw(leaf))) for leaf in leaves])
+  params = jax.tree.unflatten(treedef, [jax.device_put(np.float32(draw(leaf))) for leaf in leaves])
   checkpoints.save(path, config, params, meta=meta)
   return path
 

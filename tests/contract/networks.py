@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,7 +23,7 @@ __all__ = ["CLASSES", "head", "history_fns", "host", "joint", "rows_of_table", "
 def vectors(seed: int, size: int = 2, length: int = 6) -> Network:
   """A network of continuous tokens whose features weigh all tokens by their position, with a diffusion head in one line."""
   generator = np.random.default_rng(0)
-  draw = lambda *shape: jnp.asarray(np.float32(generator.normal(size=shape)))
+  draw = lambda *shape: jax.device_put(np.float32(generator.normal(size=shape)))
   params = dict(classes=draw(CLASSES + 1, size), positions=draw(length + 3, size))
   params["shift"] = 0.3 + 0.05 * jnp.asarray(np.random.default_rng(seed).normal(size=(size,)), jnp.float32)
 

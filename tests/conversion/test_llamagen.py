@@ -11,6 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -246,7 +247,7 @@ def _round_trip(folder, config, family, command, fields, seed):
   params = _params(config, seed)
   shutil.rmtree(folder, ignore_errors=True)
   folder.mkdir()
-  checkpoints.save(folder / "start", config, checkpoints.unflatten({k: jnp.asarray(v) for k, v in params.items()}))
+  checkpoints.save(folder / "start", config, checkpoints.unflatten({k: jax.device_put(v) for k, v in params.items()}))
   options = ("--config", write_fields(folder, fields)) if fields else ()
   previous = folder / "start"
   for step, suffix in enumerate((".pt", ".safetensors", ".pth")):
@@ -395,7 +396,7 @@ def test_other_precisions_become_float32(tmp_path, source, dtype):
   from safetensors.flax import save_file as save_any
 
   weight = jnp.asarray([0.1] * 16).astype(dtype) if dtype != np.float64 else np.full(16, 0.1)
-  tensors = {k: jnp.asarray(v) for k, v in _source(TINY, llamagen.FAMILY).items()}
+  tensors = {k: jax.device_put(v) for k, v in _source(TINY, llamagen.FAMILY).items()}
   if dtype == np.float64:
     file = source({"norm.weight": weight})
   else:

@@ -102,7 +102,8 @@ def _toy(sides=(1, 2, 3)):
   fns = var_fns(VARConfig(depth=1, dim=8, num_heads=2, vocab_size=5, code_dim=4, num_classes=3, sides=sides))
   vae = var_vae_fns(VARVAEConfig(2, (1, 1), 1, 5, 4, num_phis=2, sides=sides, num_groups=1))
   draw = np.random.default_rng(0)
-  random = lambda template: jax.tree.map(lambda leaf: jnp.asarray(np.float32(draw.normal(size=leaf.shape) * 0.5)), template)
+  normal = lambda leaf: jax.device_put(np.float32(draw.normal(size=leaf.shape) * 0.5))
+  random = lambda template: jax.tree.map(normal, template)
   quantizer = ScaleQuantizer(5, 4, sides, 2)
   quantize = jax.eval_shape(quantizer.init, KEY, jnp.zeros((1, sides[-1], sides[-1], 4)))["params"]
   params = ScaleParams(random(jax.eval_shape(fns.init, KEY)), {"quantize": random(quantize)})

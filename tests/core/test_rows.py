@@ -24,8 +24,8 @@ ENDS = np.array([[4, -1], [5, 6], [-1, -1], [4, 2]], np.int32)
 
 def side_of(guided, cache, row=None):
   """Parameters, target side and draft of all rows, or of one with scalars."""
-  at = (lambda leaf: jnp.asarray(leaf)) if row is None else lambda leaf: jnp.asarray(leaf[row])
-  kept = (lambda leaf: jnp.asarray(leaf)) if row is None else lambda leaf: jnp.asarray(leaf[row : row + 1])
+  at = (lambda leaf: jax.device_put(leaf)) if row is None else lambda leaf: jax.device_put(leaf[row])
+  kept = (lambda leaf: jax.device_put(leaf)) if row is None else lambda leaf: jax.device_put(leaf[row : row + 1])
   floats = lambda *values: at(np.array(values, np.float32))
   ints = lambda *values: np.array(values, np.int32)
   fns = llamagen_fns(TARGET)
@@ -44,7 +44,7 @@ def test_a_round_of_different_rows(guided):
   fns = guidance.guided(llamagen_fns(TARGET)) if guided else llamagen_fns(TARGET)
   verifier = jaxspec.TargetVerifier(fns, greedy, warp=jaxspec.Warp(top_k=6, nucleus=True))
   generator = np.random.default_rng(1)
-  draw = lambda leaf: leaf if leaf.dtype == bool else jnp.asarray(generator.normal(size=leaf.shape).astype(leaf.dtype))
+  draw = lambda leaf: leaf if leaf.dtype == bool else jax.device_put(generator.normal(size=leaf.shape).astype(leaf.dtype))
   cache = jax.tree.map(draw, fns.init_cache(ROWS, 24))
   run = jax.jit(lambda params, target, draft: verify_round(params, target, draft, verifier=verifier))
   after, verdict = run(*side_of(guided, cache))

@@ -321,7 +321,7 @@ def recipe_params(config: Any, family: engine.Family, seed: int) -> Params:
   fields = {"num_heads": config.num_heads, "num_tokens": config.num_tokens} if family is GPT else {}
   converted, leaves = engine.convert(state_dict, family, fields)
   assert converted == config, (converted, config)
-  return checkpoints.unflatten({path: jnp.asarray(leaf) for path, leaf in leaves.items()})
+  return checkpoints.unflatten({path: jax.device_put(np.asarray(leaf)) for path, leaf in leaves.items()})
 
 
 def _gpt_recipe(golden: str, config: LlamaGenConfig, seed: int) -> list[Row]:

@@ -20,7 +20,7 @@ def tiny():
   """Functions, random parameters and images. The parameters are not those of `init`, whose second convolutions are zero."""
   fns = patch_vq_fns(TINY)
   generator = np.random.default_rng(0)
-  random = lambda leaf: jnp.asarray(generator.normal(size=leaf.shape, scale=0.3).astype(leaf.dtype))
+  random = lambda leaf: jax.device_put(generator.normal(size=leaf.shape, scale=0.3).astype(leaf.dtype))
   params = jax.tree.map(random, jax.eval_shape(fns.init, jax.random.key(0)))
   return fns, params, jnp.asarray(generator.uniform(-1, 1, (3, 16, 16, 3)), jnp.float32)
 

@@ -7,7 +7,6 @@ import string
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -67,7 +66,7 @@ def weights(config, seed: int, scale: float = 0.5):
   """Random parameters; one-dimensional ones are 1."""
   generator = np.random.default_rng(seed)
   draw = lambda leaf: scale * generator.normal(size=leaf.shape) if leaf.ndim > 1 else np.ones(leaf.shape)
-  return jax.tree.map(lambda leaf: jnp.asarray(np.float32(draw(leaf))), _template(config))
+  return jax.tree.map(lambda leaf: jax.device_put(np.float32(draw(leaf))), _template(config))
 
 
 def save(path: Path, config, seed: int, *, scale: float = 0.5, **meta) -> Path:

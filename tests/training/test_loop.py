@@ -39,7 +39,7 @@ def tiny_run():
 
   def create():
     generator = np.random.default_rng(0)
-    random = lambda leaf: jnp.asarray(generator.normal(size=leaf.shape, scale=0.3).astype(leaf.dtype))
+    random = lambda leaf: jax.device_put(generator.normal(size=leaf.shape, scale=0.3).astype(leaf.dtype))
     return train_state.create(jax.tree.map(random, shapes), optimizer, init_usage(8, 3))
 
   batch_fn = lambda i: {"images": np.random.default_rng((3, i)).integers(0, 256, (2, 8, 8, 3), np.uint8)}

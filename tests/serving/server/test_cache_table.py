@@ -59,7 +59,7 @@ def test_rows_are_taken_and_put(guided):
 
   def fill(leaf):
     values = generator.normal(size=leaf.shape)
-    return jnp.asarray(np.asarray(values > 0 if leaf.dtype == bool else values, leaf.dtype))
+    return jax.device_put(np.asarray(values > 0 if leaf.dtype == bool else values, leaf.dtype))
 
   table, rows = (jax.tree.map(fill, fns.init_cache(number, 16)) for number in (5, 2))
   slots, start = jnp.asarray([3, 1]), jnp.asarray([2, 7])
