@@ -1,5 +1,6 @@
 """Settings of the whole suite: strict keys, strict shapes, full matrix precision, programs that compile fast."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -71,9 +72,7 @@ def pytest_runtest_setup(item):
 def pytest_collection_modifyitems(config, items):
   """Longest files first, as a process of several takes a file whole; skips tests that need torch if it is not installed."""
   items.sort(key=lambda item: item.path.name not in LONGEST)
-  try:
-    import torch  # noqa: F401
-  except ImportError:
+  if importlib.util.find_spec("torch") is None:
     skip = pytest.mark.skip(reason="needs PyTorch: pip install 'jaxspec-decoding[convert]'")
     for item in items:
       if "torch" in item.keywords:

@@ -161,15 +161,21 @@ def sign_flip_p_value(sums: np.ndarray, *, permutations: int = 9999, seed: int =
   sums = sums[sums != 0]
   if not len(sums):
     return 1.0
-  reached = abs(sums.sum()) - 1e-9 * np.abs(sums).sum()
   if len(sums) <= _MOST_ENUMERATED:
     signs = np.array(list(itertools.product((-1.0, 1.0), repeat=len(sums))))
-    return float(np.mean(np.abs(signs @ sums) >= reached))
-  flipped = 2 * (_random_flips(permutations, len(sums), seed) @ sums) - sums.sum()
+    return float(np.mean(np.abs(signs @ sums) >= _reached(sums)))
+  return _random_flips_p_value(sums.tobytes(), permutations, seed)
+
+
+@functools.lru_cache(maxsize=4096)  # tables, figures and pages repeat comparisons of the same rows
+def _random_flips_p_value(data: bytes, permutations: int, seed: int) -> float:
+  sums = np.frombuffer(data)
+  reached = _reached(sums)
+  positive = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(sums)), dtype=np.int8)
+  flipped = 2 * (positive.astype(np.float64) @ sums) - sums.sum()
   return (1 + int(np.sum(np.abs(flipped) >= reached))) / (1 + permutations)
 
 
-@functools.lru_cache(maxsize=2)  # a table compares many pairs of rows by the same flips
-def _random_flips(permutations: int, terms: int, seed: int) -> np.ndarray:
-  """``[permutations, terms]`` float64 of 0 and 1: the terms that keep their sign."""
-  return np.random.default_rng(seed).integers(0, 2, size=(permutations, terms), dtype=np.int8).astype(np.float64)
+def _reached(sums: np.ndarray) -> float:
+  """The distance from 0 that counts as that of the observed sum, up to rounding."""
+  return abs(sums.sum()) - 1e-9 * np.abs(sums).sum()

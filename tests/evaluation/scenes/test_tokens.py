@@ -28,6 +28,7 @@ def test_tokens_of_scenes_are_those_of_their_images(tmp_path):
   assert len(np.unique(expected)) > 10
 
 
+@pytest.mark.slow
 def test_an_encoder_that_sees_neighbours_is_refused(tmp_path):
   with pytest.raises(ValueError, match="single patches of 8 pixels"):
     encode_tiles(saved(tmp_path))
