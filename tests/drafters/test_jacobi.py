@@ -60,7 +60,7 @@ def test_official_windows(monkeypatch):
 
   # The grid of final uniforms covers every quantile of the residual.
   grid = jax.jit(jax.vmap(judged))((np.arange(400, dtype=np.float32) + 0.5) / 400)
-  verdict, ends = jax.tree.map(lambda leaf: leaf[-1], grid), np.asarray(grid.next_tokens[:, 0])
+  verdict, ends = jax.tree.map(lambda leaf: leaf[-1], grid), np.asarray(grid.next_tokens[..., 0])
   np.testing.assert_array_equal(grid.num_accepted + 1, np.broadcast_to(golden["n_matched"], (400, rows)))
   for row in range(rows):
     distribution = golden["residual"][row] if golden["rejected"][row] else golden["target_prob"][row, window]

@@ -25,9 +25,10 @@ CODES = jnp.asarray([[0.0, 0.0], [1.0, 0.1], [0.3, 0.0], [1.0, 1.0]])
 
 def _draft(tokens, parents):
   rows, window = tokens.shape
-  full, _zeros = jnp.full((rows,), window, jnp.int32), jnp.zeros((rows,), jnp.int32)
-  parents = None if parents is None else jnp.asarray(parents, jnp.int32)
-  return Draft.tree(jnp.asarray(tokens, jnp.int32), parents, full, 0)
+  full, tokens = jnp.full((rows,), window, jnp.int32), jnp.asarray(tokens, jnp.int32)
+  return (
+    Draft.chain(tokens, (), full, 0) if parents is None else Draft.tree(tokens, jnp.asarray(parents, jnp.int32), full, 0)
+  )
 
 
 def _distribution_of_rounds(rule, table, draft, target, monkeypatch):

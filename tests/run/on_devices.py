@@ -22,7 +22,6 @@ from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.planning import program_text
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
-from jaxspec.run.run import prepare
 from tests import devices
 from tests.run import tiny, tiny_chameleon
 
@@ -95,12 +94,13 @@ def decode(pipeline: Pipeline, kind: str, method: str) -> np.ndarray:
 
 
 def compiled(pipeline: Pipeline, kind: str, method: str) -> tuple[np.ndarray, dict[str, int]]:
-  """Tokens of a compiled decode, and the exchanges of its devices."""
+  """Tokens of a compiled decode, and the exchanges of its devices before the results are gathered."""
   job = pipeline.job(prompts(kind), method=method, max_len=LENGTHS.get(kind), seed=1)
   batches = job.batches(ROWS)
-  prepared = prepare(job, batches)
-  tokens = prepared(batches.key_data[0], batches.condition[0]).tokens
-  return np.asarray(tokens), program_text.exchanges(prepared.program.as_text().splitlines())
+  inputs = job.decoder.parts.params, *pipeline.place((batches.key_data[0], batches.condition[0]))
+  with pipeline.context():
+    program = jax.jit(pipeline.decode_fn(job.decoder, job.max_len, ends=job.ends)).lower(*inputs).compile()
+    return np.asarray(program(*inputs).tokens), program_text.exchanges(program.as_text().splitlines())
 
 
 def logits(pipeline: Pipeline) -> np.ndarray:
