@@ -58,7 +58,8 @@ def check_contract(
     num_alone: number of rows that are decoded alone. If all rows have one length (`Verifier.at`), only their tokens are
       compared with the batch.
     history_free: whether drafts depend on the committed tokens and the keys alone. False for drafters with more state
-      (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``.
+      (Jacobi windows, thresholds), whose drafts are not compared under ``rollback``. Verdicts about drafts with interval
+      features are not compared there either: the target reads them besides the tokens.
     drivers: checks that clause; it compiles one more program.
     codec: codec of these parts (`jaxspec.serving.wire.round_codec.RoundCodec`); None skips that clause.
   Returns:
