@@ -42,8 +42,8 @@ def test_every_method_has_a_case():
   assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
-# The others differ from one of these in their rule or prefix alone; `test_whole_contract` and the slow suite run them all.
-RULES_ALONE = {"lantern", "eagle-lantern", "gsd", "scaled", "ciar after a prefix"}
+# The others differ from one of these in their rule alone; `test_whole_contract` and the slow suite run them all.
+RULES_ALONE = {"eagle-lantern", "gsd", "scaled"}
 
 
 @pytest.mark.parametrize("name", slow_but(CASES, CASES.keys() - RULES_ALONE))
@@ -84,7 +84,7 @@ def _blocks(drafts: bool) -> Parts:
   return Parts(params, drafter, block_target(model, size=2 if drafts else 3))
 
 
-@pytest.mark.parametrize("drafts", slow_but([False, True], [True]))
+@pytest.mark.parametrize("drafts", [False, True])
 def test_a_verifier_may_commit_blocks(drafts):
   """Several tokens of the target in one round, including end tokens in the middle of a block."""
   condition = Case(CASES["ar"].method).condition(ROWS)
