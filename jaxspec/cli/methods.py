@@ -59,10 +59,9 @@ def _print_all(console: Console, found: list[dict[str, Any]]) -> None:
 
 def _tokens(method: dict[str, Any]) -> str:
   """The kinds of tokens that a method draws."""
-  from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE, KINDS
+  from jaxspec.core.token_kinds import KINDS, noun
 
-  nouns = [f"{kind} tokens" if kind in (DISCRETE, CONTINUOUS) else kind for kind in method["tokens"]]
-  return "any tokens" if len(nouns) == len(KINDS) else " or ".join(nouns)
+  return "any tokens" if len(method["tokens"]) == len(KINDS) else " or ".join(map(noun, method["tokens"]))
 
 
 def _print_method(console: Console, method: dict[str, Any]) -> None:

@@ -8,3 +8,8 @@ SCALES = "scales"  # int32 [side^2], the ids of one scale of an image, drawn at 
 DENOISING_STEPS = "denoising steps"  # float32 [C], a noisy image after one denoising step; a row is one chain
 
 KINDS = (DISCRETE, CONTINUOUS, SCALES, DENOISING_STEPS)
+
+
+def noun(kind: str) -> str:
+  """The plural of a token of a kind, for messages: "continuous tokens", but "scales"."""
+  return f"{kind} tokens" if kind in (DISCRETE, CONTINUOUS) else kind

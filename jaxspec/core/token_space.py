@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from jaxspec.core.short_repr import short_repr
-from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
+from jaxspec.core.token_kinds import DISCRETE, noun
 from jaxspec.core.types import Array
 
 # (index of a token in its row, ``[...]`` int32 from 0) -> its legal ids, ``[..., V]`` bool. Hashable, and equal for equal
@@ -45,4 +45,4 @@ class TokenSpace:
   @property
   def noun(self) -> str:
     """The plural of a token, for messages: "continuous tokens", but "scales"."""
-    return f"{self.kind} tokens" if self.kind in (DISCRETE, CONTINUOUS) else self.kind
+    return noun(self.kind)
