@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,10 @@ def _is_known(flag: str) -> bool:
   command = [sys.executable, "-c", "import jax; jax.devices('cpu')"]
   return not subprocess.run(command, env=os.environ | {"XLA_FLAGS": flag}, capture_output=True).returncode
 
+
+# Shells ignore Ctrl-C in a background job and in all that it starts. Tests send it to their processes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling takes most of the time of the suite. These flags and fewer optimisations halve it; the compilation cache halves
 # it again. Processes started by tests have the same settings. `XLA_FLAGS= JAX_DISABLE_MOST_OPTIMIZATIONS=0
@@ -45,8 +50,19 @@ plugins.GROUP = "no plug-ins"  # installed plug-ins have their own tests, pages 
 # Memory of a process after a file, above which it drops its compiled programs; without /proc always.
 STATM, MOST_BYTES = Path("/proc/self/statm"), 2 << 30
 
-# Minutes each, so another process can use the other core.
-LONGEST = ("test_recorded_tokens.py", "test_tour.py")
+# Files that take longest. They begin first, so that no core waits for the other at the end.
+LONGEST = (
+  "test_recorded_tokens.py",
+  "test_tour.py",
+  "test_contract.py",
+  "test_scale_loop.py",
+  "test_enumeration.py",
+  "test_scale_ciar.py",
+  "test_edge_stream.py",
+  "test_exactness.py",
+  "test_testing.py",
+  "test_docs.py",
+)
 
 jax.config.update("jax_debug_key_reuse", True)
 jax.config.update("jax_legacy_prng_key", "error")
@@ -71,7 +87,8 @@ def pytest_runtest_setup(item):
 
 def pytest_collection_modifyitems(config, items):
   """Longest files first, as a process of several takes a file whole; skips tests that need torch if it is not installed."""
-  items.sort(key=lambda item: item.path.name not in LONGEST)
+  position = {name: place for place, name in enumerate(LONGEST)}
+  items.sort(key=lambda item: position.get(item.path.name, len(LONGEST)))
   if importlib.util.find_spec("torch") is None:
     skip = pytest.mark.skip(reason="needs PyTorch: pip install 'jaxspec-decoding[convert]'")
     for item in items:
