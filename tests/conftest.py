@@ -85,8 +85,13 @@ def pytest_runtest_setup(item):
     jax.config.update("jax_disable_most_optimizations", "long_runs" not in item.keywords)
 
 
+SLOW = pytest.StashKey[set[str]]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before those of the command line are deselected
 def pytest_collection_modifyitems(config, items):
   """Longest files first, as a process of several takes a file whole; skips tests that need torch if it is not installed."""
+  config.stash[SLOW] = {item.nodeid for item in items if "slow" in item.keywords}
   position = {name: place for place, name in enumerate(LONGEST)}
   items.sort(key=lambda item: position.get(item.path.name, len(LONGEST)))
   if importlib.util.find_spec("torch") is None:

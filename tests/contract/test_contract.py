@@ -42,11 +42,12 @@ def test_every_method_has_a_case():
   assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
-# The others differ from one of these in their rule alone; `test_whole_contract` and the slow suite run them all.
-RULES_ALONE = {"eagle-lantern", "gsd", "scaled"}
+# Some differ from a default case in their rule or their prefix alone, others have their own default tests in tests/core.
+# `test_whole_contract` and the slow suite run them all.
+SLOW = {"eagle-lantern", "gsd", "scaled", "ciar", "scale-ciar", "step-ciar"}
 
 
-@pytest.mark.parametrize("name", slow_but(CASES, CASES.keys() - RULES_ALONE))
+@pytest.mark.parametrize("name", slow_but(CASES, CASES.keys() - SLOW))
 def test_contract(name):
   case = CASES[name]
   assert case.parts().target_prefix == case.target_prefix
@@ -84,7 +85,7 @@ def _blocks(drafts: bool) -> Parts:
   return Parts(params, drafter, block_target(model, size=2 if drafts else 3))
 
 
-@pytest.mark.parametrize("drafts", [False, True])
+@pytest.mark.parametrize("drafts", slow_but([False, True], [False]))
 def test_a_verifier_may_commit_blocks(drafts):
   """Several tokens of the target in one round, including end tokens in the middle of a block."""
   condition = Case(CASES["ar"].method).condition(ROWS)

@@ -43,6 +43,7 @@ def test_exact_methods_pass(method):
   assert testing.check_exact(method) > 1e-4
 
 
+@pytest.mark.slow
 def test_copies_pass_where_they_are_called_certain():
   testing.check_exact(drafter=_copies(True))
   with pytest.raises(AssertionError, match=DISTANCE + ".*; the rule is exact: are the drafts drawn from their proposals"):

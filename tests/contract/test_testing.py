@@ -18,7 +18,6 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.testing import FINAL, Tape, assert_same_cdf, assert_same_distribution, check_contract, round_draws
 from tests.contract.cases import CASES
-from tests.helpers import slow_but
 from tests.serving.edge.pairs import CLASSES, case_named
 
 
@@ -135,9 +134,8 @@ def test_tapes_are_checked():
   assert round_draws(2, drafts=1, tests=2) == [(1, 2, 0), (2, 2, 0), (2, 2, 1), (2, 2, FINAL)]
 
 
-@pytest.mark.parametrize(
-  "name", slow_but(["markov:sqs-lazy", "markov:ciar-exact", "transformer:ciar-features"], ["markov:sqs-lazy"])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-exact", "transformer:ciar-features"])
 def test_the_contract_of_parts_whose_rounds_cross_as_frames(name):
   """Rows that end, requested distributions, and pending tokens."""
   case = case_named(name)

@@ -39,6 +39,7 @@ def _parts(widths: tuple[int, ...], most: int = WINDOW, feedback_fn=target_featu
   return Parts(params, _sparse(most), jaxspec.TargetVerifier(target, jaxspec.lossless, **kwargs))
 
 
+@pytest.mark.slow
 def test_the_contract_holds_and_the_distribution_is_the_targets():
   condition = CASES["ar"].condition(ROWS)
   out = testing.check_contract(

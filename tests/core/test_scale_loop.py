@@ -16,6 +16,7 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.scale_rule import PlaceRule, ScaleRule
 from jaxspec.testing import Tape, assert_same_distribution, fast_keys
 from jaxspec.verifiers.scale_target import ScaleVerifier
+from tests.helpers import slow_but
 from tests.scale_toy import ToyScales, places
 
 TOY = ToyScales((1, 2, 1, 2), 2)
@@ -89,7 +90,7 @@ def _weights(out, params, tokens):
   return weights
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", slow_but(RULES, ["map"]))
 def test_enumeration(rule):
   """The exact distribution of decodes, with one row per outcome in one batch."""
   _enumerates(0, rule, 2, in_step=True)

@@ -128,6 +128,7 @@ def installed(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 def test_the_package_of_the_page_is_everywhere(installed):
   done = run_python(installed, "-c", CHECKS)
   assert done.returncode == 0 and done.stdout == "checked\n", (done.stdout, done.stderr)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxspec.serving.server.scheduler import Plan, Policy, Queues, Waiting, plan
+from tests.helpers import slow_but
 
 PATTERNS = 10_000
 
@@ -165,7 +166,7 @@ class Simulation:
 
 @pytest.mark.parametrize(
   "tenants, groups, patterns",
-  [pytest.param(1, 1, PATTERNS // 2, marks=pytest.mark.slow), (3, 1, PATTERNS // 2), (1, 3, PATTERNS // 20)],
+  slow_but([(1, 1, PATTERNS // 2), (3, 1, PATTERNS // 2), (1, 3, PATTERNS // 20)], [(1, 3, PATTERNS // 20)]),
 )
 def test_how_long_a_call_waits(tenants, groups, patterns):
   """Random arrivals. With several tenants a call waits for those that came before, each at most until its tenant's turn."""
