@@ -47,7 +47,7 @@ from jaxspec.core import plugins  # noqa: E402
 
 plugins.GROUP = "no plug-ins"  # installed plug-ins have their own tests, pages and pictures
 
-# A process drops its compiled programs after a file if its memory grew by 2 GiB since it last did; without /proc always.
+# Memory of a process after a file, above which it drops its compiled programs; without /proc always.
 STATM, MOST_BYTES = Path("/proc/self/statm"), 2 << 30
 
 # Files that take longest. They begin first, so that no core waits for the other at the end.
@@ -70,27 +70,12 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
-def _memory() -> int:
-  """Resident bytes of this process."""
-  return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-_after_dropping = 0
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-  """Drops compiled programs after a file when they take gigabytes; small ones are used by many files.
-
-  Dropped memory stays with the process, so only what it grew by is counted.
-  """
-  global _after_dropping
+  """Drops compiled programs after a file when they take gigabytes; small ones are used by many files."""
   yield
-  if not STATM.exists():
+  if not STATM.exists() or int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
     jax.clear_caches()
-  elif _memory() > _after_dropping + MOST_BYTES:
-    jax.clear_caches()
-    _after_dropping = _memory()
 
 
 @pytest.hookimpl(tryfirst=True)
