@@ -34,6 +34,7 @@ def _blocks(page: str) -> list[str]:
   return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
 
 
+@pytest.mark.slow
 def test_examples_of_the_page_on_adding_things():
   fns = llamagen_fns(TARGET)
   weights = random_params(fns, 0)

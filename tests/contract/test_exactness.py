@@ -50,7 +50,7 @@ def test_copies_pass_where_they_are_called_certain():
     testing.check_exact(drafter=_copies(False), targets=("prompt",))
 
 
-@pytest.mark.parametrize("target", testing.toys.TOYS)
+@pytest.mark.parametrize("target", slow_but(testing.toys.TOYS, ["prompt"]))
 def test_a_rule_that_is_a_function_is_named_without_a_bias(target):
   with pytest.raises(AssertionError, match=DISTANCE + r" the 8000 samples alone\)$") as caught:
     testing.check_exact(rule=_always, targets=(target,))

@@ -77,6 +77,7 @@ def test_code(first):
   _follows(out)
 
 
+@pytest.mark.slow
 def test_nothing_is_local():
   """The cloud alone: the states of plain decoding."""
   plain = _draw(methods.Plain())

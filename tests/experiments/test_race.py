@@ -15,6 +15,7 @@ from experiments.engine.tables import render
 from jaxspec.core.options import options_of
 from jaxspec.core.state import Counters
 from jaxspec.methods import METHODS
+from tests.helpers import slow_but
 from tests.methods.networks import CAUSAL, MAR, SMALL
 from tests.run import test_denoising as test_states
 from tests.run import test_scales as test_maps
@@ -39,7 +40,7 @@ def drawn(lengths):
   return [SimpleNamespace(lengths=one, counters=Counters(*(one // 2,) * 6)) for one in counts]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["captions"]))
 def test_a_race_of_every_method_is_printed(kind, tmp_path, monkeypatch):
   """Texts differ in length, so their time is per token; rows of images have one length."""
   write, prompt = KINDS[kind]

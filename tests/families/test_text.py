@@ -18,7 +18,6 @@ from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.nn.rope_text import Rope
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
-from tests.helpers import slow_but
 from tests.run import tiny
 
 _TABLE, _OTHER = ({"weight": np.full((len(tiny.WORDS), 16), value)} for value in (1.0, 2.0))
@@ -145,7 +144,8 @@ CHAIN, TREE = methods.EagleChain(gamma=2), methods.Eagle(tree_size=4, tree_top_k
 HEADS = [(tiny.LLAMA, CHAIN), (tiny.NEO, TREE), (tiny.NEO, CHAIN), (tiny.LLAMA, TREE)]
 
 
-@pytest.mark.parametrize(("config", "method"), slow_but(HEADS, HEADS[:1]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("config", "method"), HEADS)
 def test_heads_continue_the_features_of_language_models(texts, config, method):
   """Greedy windows of a head are greedy decoding, of prompts of different lengths."""
   family = make(config, texts / "target", **tiny.weights(config, 1))

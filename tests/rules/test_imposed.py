@@ -106,6 +106,7 @@ def test_recorded_rows_are_followed():
   assert judge(Imposed(lengths=recorded), rows=64, rounds=4, num_drafted=2).max() == 2
 
 
+@pytest.mark.slow
 def test_lock_step_is_the_minimum_of_live_rows():
   live = jnp.arange(64) >= 8
   free = judge(Imposed(0.9), rows=64, rounds=4, live=live)

@@ -302,7 +302,8 @@ def test_the_default_bundle(captions, monkeypatch):
   assert load_pipeline().name == "wordnet"
 
 
-@pytest.mark.parametrize("bundle", ["captions", pytest.param("causal", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", ["captions", "causal"])
 def test_rounds_end_with_the_result_of_the_program(request, bundle):
   """Tokens only grow from round to round, and the last finished result equals that of one program."""
   pipe = load_pipeline(request.getfixturevalue(bundle), matmul_precision="float32")

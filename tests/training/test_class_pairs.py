@@ -101,6 +101,7 @@ def test_losses_of_scales():
     scale_radii_loss_fn(edge, var_fns(dataclasses.replace(VAR, sides=(1, 3))), 3, InterDro())
 
 
+@pytest.mark.slow
 def test_losses_of_states():
   fns, edge = dit_fns(DIT), dit_fns(dataclasses.replace(DIT, radius=True))
   params = random_params(fns, 0, scale=0.3)
