@@ -61,6 +61,7 @@ class GatedParams(NamedTuple):
   gate: PyTree  # parameters of the gate: tau, or `ConformalParams`
   draw: PyTree = ()  # parameters of the draw: `TopKParams` of a `SparseDraw`
   features: PyTree = ()  # weights of the interval features
+  score: PyTree = ()  # tables of the score
 
 
 class GatedReport(NamedTuple):
@@ -207,7 +208,7 @@ class CiarDrafter(Drafter):
 
   def judge(self, params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array, position: Array):
     """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of ``position [B]``."""
-    score = self.score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset))
+    score = self.score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset), params.score)
     logits = self.warp(combined_logits(heard.intervals.centre, self.combination), params.model.sampling, position)
     return score, self.gate.accept(params.gate, gate_state, score), logits
 

@@ -129,7 +129,7 @@ class CiarScaleDrafter(Drafter):
     places = Intervals(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in (heard.centre, heard.radius)))
     # One key for all positions of a scale, so that a random score is the same for all of them.
     each = jnp.repeat(rng.score_keys(own, 0), size)
-    scores = self.score_fn(places, jnp.zeros((each.shape[0], 0)), each).reshape(-1, size)
+    scores = self.score_fn(places, jnp.zeros((each.shape[0], 0)), each, params.score).reshape(-1, size)
     return tokens, law, pooled(scores, self.quantile), reader
 
   def init(

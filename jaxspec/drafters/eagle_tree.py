@@ -3,7 +3,8 @@
 One round:
 
 1. One pass reads the last round's committed tokens and gives the distribution at the root (`drafters/eagle_state.py`).
-2. ``depth`` passes extend beams of ``top_k`` nodes, whose features are the drafter's own predictions (`drafters/tree.py`).
+2. ``depth`` passes extend beams of ``top_k`` nodes, whose features are the drafter's own predictions
+   (`drafters/draft_tree.py`).
 3. The best ``total`` candidates go to the target, which returns its features at all of them.
 
 Beams use the cache slots after those of the committed tokens; the next round overwrites them.

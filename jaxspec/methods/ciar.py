@@ -64,7 +64,9 @@ class Ciar(Neighbours, DraftingMethod):
     "auto", "Window drafts from what a link can send (sparse), or from all logits (dense); auto: sparse for exact.",
     choices=DRAWS,
   )  # fmt: skip
-  score: str = option("interval", "Uncertainty: interval, entropy, max_prob, random, ... with settings after colons.")
+  score: str = option(
+    "interval", "Uncertainty: interval, entropy, max_prob, ..., merged:DISTANCE:SCORE; settings follow colons."
+  )
   combination: str | None = option(
     None, "How several heads become one distribution; none: as the draft network says.", choices=COMBINATIONS
   )
@@ -168,13 +170,16 @@ class Ciar(Neighbours, DraftingMethod):
     combination = self.combination or getattr(draft.config, "combination", None) or "ensemble"
     draw, draw_params = self._draw(vocab_size)
     features, features_params = self._features(draft, edge_side)
+    score = make_score(self.score, combination)
     drafter = CiarDrafter(
-      edge, make_score(self.score, combination), gate, most_drafts=self.gamma, max_run=self.max_run, warp=context.warp(),
+      edge, score, gate, most_drafts=self.gamma, max_run=self.max_run, warp=context.warp(),
       combination=combination, draw=draw, early_close=self.early_close, features=features, inject=self.inject,
     )  # fmt: skip
     cloud, cloud_side = sampling.side(target)
     verifier = CiarVerifier(cloud, rule, warp=context.warp(), window=self.gamma, widths=pass_widths(self.gamma))
-    params = GatedParams(model=edge_side, gate=gate_params, draw=draw_params, features=features_params)
+    params = GatedParams(
+      model=edge_side, gate=gate_params, draw=draw_params, features=features_params, score=score.tables(context.space)
+    )
     return Parts(SpecParams(params, cloud_side._replace(rule=tables)), drafter, verifier, target_prefix=prefix)
 
   def _draw(self, vocab_size: int) -> tuple[WindowDraw, PyTree]:

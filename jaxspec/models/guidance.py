@@ -1,4 +1,8 @@
-"""Classifier-free guidance as a wrapper: a guided model is a model, for drafts and targets alike."""
+"""Classifier-free guidance as a wrapper: a guided model is a model, for drafts and targets alike.
+
+Other tokens are guided by their own networks: continuous ones in `jaxspec.models.continuous_fns`, scales in
+`jaxspec.sampling.scale_network`, denoising steps in `jaxspec.models.dit.dit`.
+"""
 
 from __future__ import annotations
 

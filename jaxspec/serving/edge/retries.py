@@ -1,8 +1,8 @@
 """Retries of a call: attempts, pauses, deadlines, and a budget for all calls of an edge.
 
-Pure; time and random numbers are arguments. All retries are decided here. Those of gRPC are off, because they cannot resume
-a stream. Retried are ``UNAVAILABLE``, ``DEADLINE_EXCEEDED`` and ``DATA_LOSS``, and ``RESOURCE_EXHAUSTED`` with a pushback of
-the server.
+Pure; time and random numbers are arguments. All retries are decided here; `jaxspec.serving.edge.reliable_stream` carries
+them out. Those of gRPC are off, because they cannot resume a stream. Retried are ``UNAVAILABLE``, ``DEADLINE_EXCEEDED`` and
+``DATA_LOSS``, and ``RESOURCE_EXHAUSTED`` with a pushback of the server.
 
 The pauses are drawn from [0, cap] with a cap that doubles ("full jitter"). So edges that failed together do not retry
 together.

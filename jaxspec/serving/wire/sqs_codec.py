@@ -1,4 +1,7 @@
-"""Drafts with sparse integer distributions as bytes, in every coding; and rounds without drafts."""
+"""Drafts with sparse integer distributions as bytes, in every coding; and rounds without drafts.
+
+The bits of a distribution are those of `jaxspec.serving.wire.distribution_bits`.
+"""
 
 from __future__ import annotations
 
