@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import jax
 
 from experiments.engine.cache import Cache
+from experiments.engine.lifted import Lift
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 
@@ -37,6 +38,11 @@ class Lab:
   def pipeline(self, bundle: str) -> Pipeline:
     """The networks of a bundle, loaded once."""
     return load_pipeline(bundle)
+
+  @functools.cache
+  def lifted(self, bundle: str, lift: Lift) -> Pipeline:
+    """The networks of a bundle of scenes in a lifted world."""
+    return lift(self.pipeline(bundle))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from experiments.engine import claims
 from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
 from experiments.engine.experiment import Experiment, Lab
+from experiments.engine.lifted import Lift
 from experiments.engine.outlook import Outlook, pilot_of
 from experiments.engine.rows import CLOSED, PLAIN, PLAIN_AGAIN, Pairs, Row
 from experiments.engine.scene_images import Scenes
@@ -49,6 +52,7 @@ class Quality(Experiment):
     margin: margin of equivalence of these shares; 0 makes no claim of equivalence.
     first_search: images of the coarse search for a threshold, see `Bench.matched`; 0 is all.
     stored_thresholds: take thresholds from the draft's checkpoint (``jaxspec calibrate``), without a search.
+    lift: the lifted world of the table; None is the world of the bundle.
   """
 
   rows: tuple[Row, ...]
@@ -64,6 +68,7 @@ class Quality(Experiment):
   margin: float = 0.0
   first_search: int = 0
   stored_thresholds: bool = False
+  lift: Lift | None = None
 
   @property
   def kind(self) -> str:  # type: ignore[override]
@@ -72,8 +77,8 @@ class Quality(Experiment):
 
   def bench(self, lab: Lab) -> Bench:
     """The prompts of the table."""
-    texts = self.scorer.texts()
-    return Bench(lab.pipeline(self.bundle), texts, lab.decodes, batch=self.batch, sampling=self.sampling)
+    pipeline = lab.pipeline(self.bundle) if self.lift is None else lab.lifted(self.bundle, self.lift)
+    return Bench(pipeline, self.scorer.texts(), lab.decodes, batch=self.batch, sampling=self.sampling)
 
   def outlook(self, lab: Lab) -> Outlook:
     """Expected time and power of the rows; decodes one batch of every incomplete row."""
@@ -91,6 +96,8 @@ class Quality(Experiment):
       wall = self.wall(row, bench, lab) if self.timings and row.method != "ar" else None
       result = bench.decode(row)
       found = merged(counted(row, bench, result), judge.figures(row, result)) | {"wall": wall}
+      if self.lift is not None:
+        found["grain_step"] = self.lift.mean_step(bench.pipeline.target.params.twins, np.asarray(result.tokens))
       is_searched = row.rate is not None and not self.stored_thresholds
       if is_searched and abs(found["cloud"]["call_rate"] - row.rate) > RATE_ERROR:
         left_out.append(f"Not matched {row.name}: {found['cloud']['call_rate']:.4f} is the nearest rate of a threshold.")
@@ -101,7 +108,7 @@ class Quality(Experiment):
       "num_tokens": bench.pipeline.family.space.num_tokens,
       "sampling": dict(self.sampling), "margin": self.margin, "outlook": outlook.document(), **judge.about(),
       "rows": measured, "left_out": left_out,
-    }  # fmt: skip
+    } | ({} if self.lift is None else {"lift": dataclasses.asdict(self.lift)})  # fmt: skip
 
   def drafting(self, row: Row, bench: Bench) -> Row:
     """The row with its draft, and with the stored threshold of its rate.

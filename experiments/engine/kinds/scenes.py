@@ -11,6 +11,7 @@ from experiments.engine.outlook import outlook_sentences
 from jaxspec.statistics import equivalence
 
 SAVED = Column("calls saved, %", lambda row, document: "" if row["alone"] else percent(saved_of(row, document), 1))
+GRAIN = Column("step of the grain", lambda row, document: f"{row['grain_step']:.1f}" if "grain_step" in row else "")
 RIGHT = metric("correct, %", "right")
 AUDITED = Column("TV per token", lambda row, document: interval(row["audit"]["tv"], digits=4) if row["audit"] else "")
 
@@ -32,7 +33,7 @@ def columns(document: Document) -> list[Column]:
       Column("verified, %", cloud("accepted")),
     ]  # fmt: skip
   return [
-    LABEL, *middle, SPEED, AUDITED, RIGHT,
+    LABEL, *middle, SPEED, AUDITED, GRAIN, RIGHT,
     Column("difference, points", of_verdict(found, "right", change)), Column("p", of_verdict(found, "right", p_value)),
     *equality(document, found),
     Column("unconstrained attributes: TV", lambda row, document: distance(row, "value")),
@@ -91,6 +92,7 @@ def intro(document: Document) -> str:
   return (
     f"{captions['num']} captions of the split {captions['split']}, one image each, the same keys in all rows"
     + (f", all of them with {sampling}" if sampling else "")
+    + lifted(document)
     + ". Correct: the "
     f"image does all that its caption says; 95 % interval of Wilson. Difference: against {subject}, pair by pair, with its "
     "95 % interval; p of McNemar's test. Unconstrained attributes: mean total variation between a row's correct images and "
@@ -98,6 +100,15 @@ def intro(document: Document) -> str:
     "permutation (of plain decoding itself against its other seed). All p are corrected over the table (Holm)."
     + (" Speed: plain decoding over the row, one image at a time, median [lowest, highest] of the pairs." if timed else "")
   )
+
+
+def lifted(document: Document) -> str:
+  """The clause about a lifted world."""
+  if (lift := document.get("lift")) is None:
+    return ""
+  steps = f"steps of {lift['sigma']:g} twins, {100 * lift['uniform']:g} % uniform" if lift["sigma"] else "uniform"
+  top_p = f", top-p of codes {lift['top_p']:g}" if lift["top_p"] < 1 else ""
+  return f". Lifted world: {lift['twins']} twins of each background code; grain {steps}{top_p}"
 
 
 def below(document: Document) -> list[str]:
