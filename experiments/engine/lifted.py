@@ -102,7 +102,7 @@ class Lift:
     }
     inner = family.tokenizer
     tokenizer = dataclasses.replace(inner, fns=lifted_tokenizer(inner.fns), params=(inner.params, twins))
-    fields = {field.name: getattr(family, field.name) for field in dataclasses.fields(family)}
+    fields: dict[str, Any] = {field.name: getattr(family, field.name) for field in dataclasses.fields(family)}
     found = LiftedFamily(**(fields | dict(target=made, tokenizer=tokenizer)))
     sampling = {"cfg_scale": 1.0, "top_p": 1.0}
     defaults = dataclasses.replace(pipeline.defaults, method=None, draft=None, sampling=sampling)
@@ -176,8 +176,7 @@ def lifted_fns(fns: ModelFns, has_nucleus: bool) -> ModelFns:
     if logits is not None:
       logits = warp(logits, params.sampling, positions)[..., params.twins.code] + shares
     if output.intervals is not None:
-      own = lambda leaf: None if leaf is None else leaf[..., params.twins.code]
-      centre, radius, lens = map(own, output.intervals)
+      centre, radius, lens = jax.tree.map(lambda leaf: leaf[..., params.twins.code], output.intervals)
       among = shares[..., None, :]
       intervals = Intervals(centre + among, radius, None if lens is None else lens + among)
       output = output._replace(intervals=intervals)
