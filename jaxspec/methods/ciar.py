@@ -15,7 +15,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
-from jaxspec.drafters.ciar_draws import DenseDraw, SparseDraw, WindowDraw
+from jaxspec.drafters.ciar_draws import PICKS, DenseDraw, SparseDraw, WindowDraw
 from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
@@ -60,6 +60,7 @@ class Ciar(Neighbours, DraftingMethod):
   cloud_rate: float | None = option(None, "Target rate of cloud calls; the threshold adapts online.", ge=0, le=1)
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
   verify: str = option("exact", "How the cloud judges the drafts that it verifies.", choices=VERIFY)
+  pick: str = option("sample", "How the edge draws tokens; argmax: the likeliest, verified as certain.", choices=PICKS)
   draw: str = option(
     "auto", "Window drafts from what a link can send (sparse), or from all logits (dense); auto: sparse for exact.",
     choices=DRAWS,
@@ -88,6 +89,8 @@ class Ciar(Neighbours, DraftingMethod):
       )
     if self.tau is None and self.cloud_rate is None and DEFAULT_RATE <= self.target_prefix < 1:
       raise ValueError(f"Must have tau or cloud_rate with a target_prefix from {DEFAULT_RATE:g} on, we instead got neither")
+    if self.pick == "argmax" and self.draw == "sparse":
+      raise ValueError("Must have draw dense or auto with pick argmax, we instead got sparse")
     make_score(self.score, self.combination or "ensemble")
 
   def drafts_per_round(self) -> int:
@@ -115,7 +118,7 @@ class Ciar(Neighbours, DraftingMethod):
   @property
   def draws_sparse(self) -> bool:
     """Whether window drafts are drawn from the quantized distributions that a link can send."""
-    return self.verify == "exact" if self.draw == "auto" else self.draw == "sparse"
+    return self.verify == "exact" and self.pick == "sample" if self.draw == "auto" else self.draw == "sparse"
 
   def codec(self, vocab_size: int) -> SparseCodec | None:
     """Quantization of the distributions of a window, for drawing and sending; None: full distributions."""
@@ -185,7 +188,7 @@ class Ciar(Neighbours, DraftingMethod):
   def _draw(self, vocab_size: int) -> tuple[WindowDraw, PyTree]:
     """The draw of tokens of a window, and its traced settings."""
     if (codec := self.codec(vocab_size)) is None:
-      return DenseDraw(), ()
+      return DenseDraw(self.pick), ()
     return SparseDraw(codec), TopKParams(jnp.int32(codec.max_support))
 
   def _features(self, draft: Network, side: ModelParams) -> tuple[IntervalFeaturesFns | None, PyTree]:

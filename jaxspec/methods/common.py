@@ -142,10 +142,15 @@ def threshold_of(method: Any) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Neighbours:
-  """The options of LANTERN++: a draft borrows the probability of its nearest codes, up to a factor."""
+  """The options of LANTERN++: a draft borrows the probability of its nearest codes, up to a factor.
+
+  ``delta`` is the bound of LANTERN (arXiv 2410.03355), which takes the factor's place: the most probability that a draft
+  borrows. It does not bound the bias of a token (`jaxspec.rules.lantern_rule`).
+  """
 
   num_neighbours: int = option(10, "Nearest codes that lend their probability (k of LANTERN++).", ge=1)
   factor: float = option(2.0, "Largest factor on an acceptance ratio.", ge=1, le=LARGEST)
+  delta: float | None = option(None, "LANTERN's bound in place of the factor: most borrowed probability.", ge=0, le=1)
 
   def lantern(self: Any, context: BuildContext) -> tuple[LanternRule, Array]:
     """The rule and its table of nearest codes.
@@ -154,6 +159,8 @@ class Neighbours:
       ValueError: without a codebook, or if it has too few codes.
     """
     table = neighbour_table(code_vectors(self, context), self.num_neighbours, normalise=context.space.unit_codes)
+    if self.delta is not None:
+      return LanternRule(self.num_neighbours, self.delta), table
     return lantern_plus_plus(self.num_neighbours, self.factor), table
 
 

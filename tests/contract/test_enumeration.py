@@ -20,6 +20,7 @@ from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import rng
 from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
+from jaxspec.drafters.ciar_draws import DenseDraw
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
@@ -107,8 +108,8 @@ def _sqs(codec, settings):
   return SqsDrafter(HOST, codec, window=WINDOW), _judge(lossless_sparse), params
 
 
-def _ciar():
-  drafter = CiarDrafter(HOST, MaxProb(), constant_gate, most_drafts=WINDOW, max_run=1)
+def _ciar(draw=DenseDraw()):
+  drafter = CiarDrafter(HOST, MaxProb(), constant_gate, most_drafts=WINDOW, max_run=1, draw=draw)
   verifier = CiarVerifier(HOST, jaxspec.lossless, warp=WARP, window=WINDOW, widths=(1, 4))
   return drafter, verifier, lambda seed: GatedParams(_side(_halves(seed + 100)), jnp.float32(-1.0))
 
@@ -127,6 +128,7 @@ FAMILIES = {
   "sqs, topk": (functools.partial(_sqs, topk_lattice(V, 2, ell=2), TOP), SAMPLED, (2, 1), 17 / 42),
   "sqs, conformal": (functools.partial(_sqs, conformal_lattice(V, 2, ell=2), THRESHOLD), SAMPLED, (2, 1), 31 / 84),
   "ciar that always asks": (_ciar, SAMPLED, (2, 1), 11 / 19),
+  "ciar, greedy edge": (functools.partial(_ciar, DenseDraw("argmax")), [(), ()], (2, 1), 37 / 78),
 }
 
 

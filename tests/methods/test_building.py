@@ -148,6 +148,16 @@ def test_lantern_at_temperature_zero_is_greedy():
   assert isinstance(small("lantern").rule(context)[0], GreedyLanternRule)
 
 
+def test_a_bound_of_lantern_replaces_that_of_lantern_plus_plus():
+  """For chains, trees and CIAR; the bound is a traced number, so a sweep compiles once."""
+  for name in ("lantern", "eagle-lantern", "ciar"):
+    context, given = decoder(small(name)).context, {"num_neighbours": 2}
+    bounds = [small(name, **given, **bound).lantern(context)[0] for bound in ({}, {"delta": 0.0}, {"delta": 0.3})]
+    assert [(rule.bound, rule.relative) for rule in bounds] == [(2.0, True), (0.0, False), (0.3, False)]
+  verifiers = {decoder(small("lantern", delta=delta)).parts.verifier for delta in (0.0, 0.3)}
+  assert len(verifiers) == 1 and verifiers != {decoder(small("lantern")).parts.verifier}
+
+
 def test_supports_that_are_not_given_fit_the_vocabulary():
   for options, support in (
     ({}, 5),

@@ -11,6 +11,7 @@ import pytest
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.network import Network
 from jaxspec.core.types import Draft
+from jaxspec.drafters.ciar_draws import DenseDraw
 from jaxspec.methods import Ciar
 from jaxspec.methods.ciar import VERIFY, calibrated_tau, distribution_codec, pass_widths
 from jaxspec.models.heads.inter_head import with_inter_head
@@ -48,6 +49,14 @@ def test_one_draw_for_all_rules_of_a_comparison():
   assert rule("greedy", "sparse") == rule("greedy", "dense") == greedy
   assert Ciar(draw="sparse").codec(5) == distribution_codec(5) == Ciar().codec(5) and Ciar(verify="greedy").codec(5) is None
   assert Ciar().resolved(context).draw == "sparse" and Ciar(verify="greedy").resolved(context).draw == "dense"
+
+
+def test_a_greedy_edge_proposes_its_likeliest_tokens():
+  """As point masses, which no quantization is needed for; enumerated in tests/contract/test_enumeration.py."""
+  edge = decoder(small("ciar", pick="argmax", tau=-1.0))
+  assert edge.parts.drafter.draw == DenseDraw("argmax") and edge.method.codec(5) is None
+  with pytest.raises(ValueError, match="draw dense or auto with pick argmax"):
+    Ciar(pick="argmax", draw="sparse")
 
 
 def test_a_dense_view_of_quantized_drafts_is_judged_as_they_are():
