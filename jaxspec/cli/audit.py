@@ -12,7 +12,7 @@ from jaxspec.cli.errors import interruptible
 from jaxspec.cli.example_prompts import PROMPTS
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import NETWORKS, common, unread, warn
-from jaxspec.cli.outputs import check_writable, report_console
+from jaxspec.cli.outputs import check_report, report_console
 from jaxspec.core.command_line import PATH, UserError
 from jaxspec.io.whole_files import write_whole
 
@@ -47,7 +47,7 @@ def audit(**options: Any) -> None:
   """
   from jaxspec.run.decode_options import DecodeOptions
 
-  files = _check_files(options)
+  files = check_report(options)
   if (options["prompts"] or options["classes"]) and options["num_prompts"] is not None:
     raise UserError("Must have either prompts or --prompts N, the number of built-in ones, not both")
   decoding = DecodeOptions.of(options)
@@ -66,19 +66,6 @@ def audit(**options: Any) -> None:
   from jaxspec.cli.audit_table import print_report
 
   print_report(report_console(*files.values()), report, list(files.values()))
-
-
-def _check_files(options: dict[str, Any]) -> dict[str, Path]:
-  """The files to write, checked to be writable."""
-  files = {name: options[name] for name in ("out", "plot") if options[name] is not None}
-  for name, path in files.items():
-    check_writable(path, suffix=".json" if name == "out" else ".png")
-  if "plot" in files:
-    try:
-      import matplotlib  # noqa: F401
-    except ImportError as error:
-      raise UserError("Must have matplotlib for --plot: pip install 'jaxspec-decoding[train]'") from error
-  return files
 
 
 def read_sweep(text: str | None) -> Sweep | None:

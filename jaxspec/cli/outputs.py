@@ -48,6 +48,23 @@ def check_writable(path: Path, *, suffix: str) -> None:
     raise UserError(f"Cannot write {path}: {error.strerror}, choose another place") from error
 
 
+def check_report(options: dict[str, Any]) -> dict[str, Path]:
+  """The files of ``--out`` (.json) and ``--plot`` (.png), checked to be writable.
+
+  Raises:
+    UserError: as `check_writable`, or if there is nothing to draw with.
+  """
+  files = {name: options[name] for name in ("out", "plot") if options[name] is not None}
+  for name, path in files.items():
+    check_writable(path, suffix=".json" if name == "out" else ".png")
+  if "plot" in files:
+    try:
+      import matplotlib  # noqa: F401
+    except ImportError as error:
+      raise UserError("Must have matplotlib for --plot: pip install 'jaxspec-decoding[train]'") from error
+  return files
+
+
 def report_console(*files: Path | None) -> Any:
   """The console of a report: stdout, or stderr if an output file is stdout."""
   from rich.console import Console
