@@ -20,6 +20,7 @@ from experiments.engine.experiment import Lab
 from experiments.engine.link import PROMPTS, LinkTable
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row
+from jaxspec.core.state import SpecParams
 from jaxspec.run.compression import count_rounds
 from jaxspec.run.run import prepare
 
@@ -70,13 +71,18 @@ class ThresholdRuns(LinkTable):
     text."""
     job = dataclasses.replace(bench.job(entry), max_len=self.tokens, ends=False)
     parts = job.decoder.parts
-    run = prepare(job, bench.batches(entry, bench.batch))  # rows that differ in traced settings share a program
+
+    def from_thresholds(first: np.ndarray) -> SpecParams:
+      sparsifier = parts.params.draft.sparsifier._replace(first=jnp.asarray(first))
+      return parts.params._replace(draft=parts.params.draft._replace(sparsifier=sparsifier))
+
+    start = np.full(bench.batch, job.method.beta1, np.float32)
+    # Rows that differ in traced settings share a program.
+    run = prepare(job, bench.batches(entry, bench.batch), from_thresholds(start))
 
     def text(number: int, first: np.ndarray) -> dict[str, np.ndarray]:
       batches = bench.batches(entry.but(seed=number), bench.batch)
-      sparsifier = parts.params.draft.sparsifier._replace(first=jnp.asarray(first))
-      params = parts.params._replace(draft=parts.params.draft._replace(sparsifier=sparsifier))
-      result = jax.device_get(run(batches.key_data[0], batches.condition[0], params))
+      result = jax.device_get(run(batches.key_data[0], batches.condition[0], from_thresholds(first)))
       stats, counts = result.report.stats, count_rounds(result)
       return {
         "tokens": counts.tokens, "fed": stats.fed, "dropped": stats.dropped, "support": stats.support / counts.drafted,
@@ -85,7 +91,7 @@ class ThresholdRuns(LinkTable):
 
     def all_texts() -> dict[str, np.ndarray]:
       logging.info("%d texts in %d streams: %s", self.texts, bench.batch, entry.name)
-      found, first = [], np.full(bench.batch, job.method.beta1, np.float32)
+      found, first = [], start
       for number in range(self.texts):
         found.append(text(number, first))
         first = np.asarray(found[-1]["threshold"])

@@ -42,7 +42,7 @@ class Prepared:
     Args:
       key_data: ``[rows, 2]`` uint32.
       condition: leaves ``[rows, ...]``.
-      params: parameters; those of the job's method by default.
+      params: parameters of the shapes that were prepared; those of the job's method by default.
     """
     pipeline = self.job.pipeline
     params = self.job.decoder.parts.params if params is None else params
@@ -50,9 +50,11 @@ class Prepared:
       return self.program(params, *pipeline.place((key_data, condition)))
 
 
-def prepare(job: Job, batches: Batches) -> Prepared:
+def prepare(job: Job, batches: Batches, params: SpecParams | None = None) -> Prepared:
   """Compiles the decode of a job's batches, or takes it from the pipeline's cache.
 
+  Args:
+    params: parameters of the shapes of later calls; those of the job's method by default.
   Raises:
     ValueError: for a target without weights, or a batch that clearly does not fit into memory.
   """
@@ -65,7 +67,8 @@ def prepare(job: Job, batches: Batches) -> Prepared:
     check_memory(job, batches.rows)
     return pipeline.decode_fn(decoder, job.max_len, ends=job.ends)
 
-  inputs = decoder.parts.params, *pipeline.place((batches.key_data[0], batches.condition[0]))
+  params = decoder.parts.params if params is None else params
+  inputs = params, *pipeline.place((batches.key_data[0], batches.condition[0]))
   with pipeline.context():
     key = pipeline.static_key(decoder, job.max_len, ends=job.ends)
     program, seconds = pipeline.programs.compiled(key, make, *inputs, out_shardings=whole)
