@@ -194,7 +194,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   cursor, live = side.cursor, side.cursor.live
   rows, max_len = side.tokens.shape[:2]
   verified, local, accepted = draft.needs_verify, draft.num_local, verdict.num_accepted[:, None]
-  gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
+  gain = verdicts.num_committed(draft, verdict)
   block = verdicts.committed_block(draft, verdict)
 
   offset = jnp.arange(block.shape[1])[None]

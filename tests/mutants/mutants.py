@@ -57,7 +57,7 @@ PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagl
 FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
-_CHAIN, _LOOP, _DRAFTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
+_CHAIN, _LOOP, _VERDICTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
 _TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/sqs_drafter.py"
 _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
 _CONSTRUCTORS = "jaxspec/core/constructors.py"
@@ -136,8 +136,15 @@ MUTANTS = (
     contract("lantern"),
   ),
   Mutant(
-    "finished rows go on", _LOOP,
-    "gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)", "gain = verdicts.num_committed(draft, verdict)",
+    "finished rows go on", _VERDICTS,
+    "gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)\n  length",
+    "gain = num_committed(draft, verdict)\n  length",
+    contract("lantern"),
+  ),
+  Mutant(
+    "finished rows write tokens", _VERDICTS,
+    "gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)\n  offset",
+    "gain = num_committed(draft, verdict)\n  offset",
     contract("lantern"),
   ),
   Mutant(
@@ -160,30 +167,30 @@ MUTANTS = (
   ),
   # End tokens and blocks.
   Mutant(
-    "a drafted end token does not cut its round", _DRAFTS,
+    "a drafted end token does not cut its round", _VERDICTS,
     "num_accepted=jnp.where(found, first, verdict.num_accepted)", "num_accepted=verdict.num_accepted", contract("lantern"),
   ),
   Mutant(
-    "rows live on after an end token", _DRAFTS,
+    "rows live on after an end token", _VERDICTS,
     "live = cursor.live & (length < max_len) & ~is_end_token(cursor, last)", "live = cursor.live & (length < max_len)",
     contract("lantern"),
   ),
   Mutant(
-    "a block goes on after an end token", _DRAFTS,
+    "a block goes on after an end token", _VERDICTS,
     "num_next = jnp.where(jnp.any(ends, axis=1), jnp.minimum(verdict.num_next, first), verdict.num_next)",
     "num_next = verdict.num_next", BLOCKS_ALONE,
   ),
   Mutant(
-    "a block begins with its second token", _DRAFTS,
+    "a block begins with its second token", _VERDICTS,
     "jnp.clip(offset, 0, size - 1)", "jnp.clip(offset + 1, 0, size - 1)", BLOCKS_ALONE,
   ),
   Mutant(
-    "a block counts as one token", _DRAFTS,
+    "a block counts as one token", _VERDICTS,
     "jnp.where(draft.needs_verify, verdict.num_next, 0)", "jnp.where(draft.needs_verify, 1, 0)",
     BLOCKS_ALONE,
   ),
   Mutant(
-    "a block of no token counts as one", _DRAFTS,
+    "a block of no token counts as one", _VERDICTS,
     "jnp.where(draft.needs_verify, verdict.num_next, 0)",
     "jnp.where(draft.needs_verify, jnp.maximum(verdict.num_next, 1), 0)",
     NO_BONUS,
@@ -419,7 +426,7 @@ MUTANTS = (
     "length=cursor.length + local", "length=cursor.length", STEPS_OF_BOTH,
   ),
   Mutant(
-    "rows that ask nothing commit what others stop", _DRAFTS,
+    "rows that ask nothing commit what others stop", _VERDICTS,
     "return verdict.num_accepted + jnp.where(draft.needs_verify, verdict.num_next, 0)",
     "return jnp.where(draft.needs_verify, verdict.num_accepted + verdict.num_next, draft.num_local)", WINDOWS,
   ),
