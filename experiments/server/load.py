@@ -17,7 +17,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -239,6 +239,18 @@ def connection(*, token_file: Path | None, ca: Path | None, insecure: bool, rout
   return dict(token=token, ca=ca, insecure=insecure, route=route)
 
 
+@contextlib.contextmanager
+def _errors_only(name: str) -> Iterator[None]:
+  """A logger without its warnings, for a while."""
+  logger = logging.getLogger(name)
+  level = logger.level
+  logger.setLevel(logging.ERROR)
+  try:
+    yield
+  finally:
+    logger.setLevel(level)
+
+
 @script(__doc__)
 @click.argument("url")
 @click.option("--trace", type=PATH, required=True, metavar="DIR", help="Folder that `experiments.server.record` wrote.")
@@ -250,12 +262,12 @@ def connection(*, token_file: Path | None, ca: Path | None, insecure: bool, rout
 def main(
   url: str, trace: Path, devices: int, network: str | None, metrics: str | None, give_up: float, **options: Any
 ) -> None:
-  logging.getLogger("jaxspec.serving").setLevel(logging.ERROR)  # what devices meet is counted
   traces, where = read_traces(trace), connection(**options) | dict(patience_s=give_up)
   counters = None if metrics is None else lambda: read_metrics(metrics)
   say = lambda text: print(text, file=sys.stderr)
   kwargs = dict(devices=devices, network=network, metrics=counters, policy=Policy(give_up_s=give_up), report=say)
   with contextlib.ExitStack() as stack:
+    stack.enter_context(_errors_only("jaxspec.serving"))  # failures that devices meet are counted
     try:
       first = connect(url, **where)  # says whether this is a server, and ours, before there are relays and devices
       stack.callback(first.hang_up)
