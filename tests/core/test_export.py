@@ -29,7 +29,7 @@ CHAMELEON = ChameleonConfig(
   end_image=16, begin_image=17, end_prompt=18, end_row=19,
 )  # fmt: skip
 # The others take longer.
-DEFAULT = ("ar", "gsd", "eagle-lantern")
+DEFAULT = ("ar", "eagle-lantern")
 
 
 def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> Decoder:

@@ -13,10 +13,10 @@ from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.run.loading import load_pipeline
 from jaxspec.statistics import Interval
 from tests.cli import fake_bundle
-from tests.helpers import TARGET, labels, random_params
+from tests.helpers import TARGET, labels, random_params, slow_but
 
 
-@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("guided", slow_but([False, True], [False]))
 def test_teacher_forcing_is_one_pass_without_a_cache(guided):
   fns = llamagen_fns(TARGET)
   params, condition = random_params(fns, 0), labels(3)

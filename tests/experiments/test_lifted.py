@@ -49,6 +49,7 @@ def passed(fns, params, condition, tokens, **kwargs):
   return fns.apply(params, tokens, cache, positions=jnp.arange(length, length + 6)[None], **kwargs)[0]
 
 
+@pytest.mark.slow
 def test_twins_share_the_probability_of_their_code(flat, lifted):
   twins, condition = lifted.target.params.twins, lifted.encode(["a red heart", "two cats"]).condition
   tokens = rows_of(lifted)
