@@ -77,6 +77,7 @@ def test_the_contract_names_what_is_wrong_with_a_draft(name):
     _check(_drafter(lambda cursor: GOOD._replace(**fields)))
 
 
+@pytest.mark.slow
 def test_padding_may_be_anything():
   """Beyond the drafts of a row."""
   padded = GOOD._replace(tokens=_ints(1, 99), num_drafted=_each(1), proposal=LOGITS.at[:, 1].set(jnp.nan))

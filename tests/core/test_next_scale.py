@@ -116,6 +116,7 @@ def _draw(toy, rows, key, **kwargs):
   return generate_scales(toy.fns, toy.vae, params, key, labels, sampling, **kwargs)
 
 
+@pytest.mark.slow
 def test_rows_and_uniforms():
   """A row alone equals the row in a batch, with the uniforms of its key, scale and position."""
   toy, keys = _toy((1, 2)), rng.row_keys(jax.random.key(3), 4)

@@ -98,6 +98,7 @@ def test_trees():
   assert np.asarray(judge(Imposed(1.0), length=MAX_LEN - 2, **asked).num_accepted).tolist() == [1] * ROWS
 
 
+@pytest.mark.slow
 def test_recorded_rows_are_followed():
   """A row follows one recorded row for all of its rounds, cyclically."""
   recorded = ((3, 0, 1), (2, 4))

@@ -146,6 +146,7 @@ def test_a_plug_in_is_imported_when_a_name_is_looked_up(installed):
   assert list(json.loads(done.stdout)["methods"])[-2:] == ["repeat", "likely"] and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_script_may_register_first(installed):
   """The entry point of what is imported already registers nothing again."""
   code = "import more_decoding.plugin; from jaxspec.methods import METHODS; print(list(METHODS)[-2:])"
