@@ -82,15 +82,15 @@ def family_of(row: Mapping[str, Any]) -> str:
 
 
 def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _NOTHING) -> list[Point]:
-  """All settings in the tables of one sampling, without single trainings and plain decoding; of duplicates the one with the
-  most images.
+  """All settings in the tables of one sampling, without single trainings, plain decoding and lifted worlds; of duplicates
+  the one with the most images.
 
   Args:
     sampling: sampling of all rows of a table besides the bundle's defaults; each sampling has its own baseline.
   """
   chosen: dict[str, tuple[str, dict[str, Any], Document]] = {}
   for name, document in of_scenes(documents).items():
-    if document.get("sampling", {}) != sampling:
+    if document.get("sampling", {}) != sampling or "lift" in document:
       continue
     for row in document["rows"]:
       if row["method"] == "ar" or row.get("setting"):
