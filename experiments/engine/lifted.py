@@ -90,13 +90,13 @@ class Lift:
       raise ValueError(f"Must have a bundle of scenes to lift, we instead got {pipeline}")
     twins = self.tokens(family)
     nucleus = sampling_params(top_p=self.top_p)
-    lifted = lambda network, params, grain: LiftedParams(params, twins, grain, nucleus)
+    lifted = lambda params, grain: LiftedParams(params, twins, grain, nucleus)
     target, scale = pipeline.target, float(pipeline.defaults.sampling.get("cfg_scale", 1.0))
     fns = guidance.guided(target.fns, features="combined")
-    params = lifted(target, Guided(target.params, jnp.float32(scale)), self.grain())
+    params = lifted(Guided(target.params, jnp.float32(scale)), self.grain())
     made = _network(target, lifted_fns(fns, self.top_p < 1), params, twins)
     drafts = {
-      name: _network(draft, lifted_fns(draft.fns, self.top_p < 1), lifted(draft, draft.params, None), twins)
+      name: _network(draft, lifted_fns(draft.fns, self.top_p < 1), lifted(draft.params, None), twins)
       for name, draft in pipeline.drafts.items()
       if draft.family_name != "eagle"  # the head of EAGLE shares the target's matrices
     }

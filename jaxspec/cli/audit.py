@@ -122,21 +122,15 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
 
 def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Working):
   """Decodes rows by the shared loop with a rule that reports the distribution of every token."""
-  from jaxspec.cli import audit_report, compilation_cache, prompts
-  from jaxspec.cli.job import make_job
-  from jaxspec.cli.networks import load_sources, sources_of, unread_draft
+  from jaxspec.cli import audit_report
+  from jaxspec.cli.networks import unread_draft
+  from jaxspec.cli.prompts import example_job
   from jaxspec.cli.summary import method_parts, rows_in_words, sampling_parts
   from jaxspec.evaluation.audit import summarize_audit
   from jaxspec.run.batches import batch_rows
   from jaxspec.run.run import run
 
-  networks, request = sources_of(options), prompts.read(options)
-  if not options["no_cache"]:
-    compilation_cache.enable()
-  default = None if request is None else request.checkpoint(decoding.method)
-  pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  request = request or prompts.examples(pipeline.family, options["num_prompts"] or 8)
-  job = make_job(pipeline, decoding, prompts.encode(pipeline, request), seed=options["seed"])
+  job, networks = example_job(options, decoding)
   job.warnings.extend(unread_draft(networks, job.method))
   settings = walk(job.method, job.sampling, sweep)
   # Errors are raised before the first decode.
@@ -157,7 +151,7 @@ def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Workin
   about = [rows_in_words(job, len(captions)), *method_parts(job.method)[1:]]
   about += [*sampling_parts(job.sampling), f"seed {job.seed}"]
   swept = sweep and sweep.name
-  return audit_report.Report(pipeline.name, jobs[0].method, about, swept, False, found, job.warnings, job.noun)
+  return audit_report.Report(job.pipeline.name, jobs[0].method, about, swept, False, found, job.warnings, job.noun)
 
 
 def _enumerate(options: dict[str, Any], decoding, sweep: Sweep | None, say: Working):

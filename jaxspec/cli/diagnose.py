@@ -56,22 +56,13 @@ def diagnose(**options: Any) -> None:
 
 def _measure(options: dict[str, Any], working) -> tuple[Job, Diagnosis, int]:
   """The job, its figures, and the number of decoded rows."""
-  from jaxspec.cli import compilation_cache, prompts
-  from jaxspec.cli.job import make_job
-  from jaxspec.cli.networks import load_sources, sources_of
+  from jaxspec.cli.prompts import example_job
   from jaxspec.evaluation.diagnosis import diagnose as measure
   from jaxspec.methods import Plain
   from jaxspec.run.batches import batch_rows
   from jaxspec.run.decode_options import DecodeOptions
 
-  networks, request = sources_of(options), prompts.read(options)
-  if not options["no_cache"]:
-    compilation_cache.enable()
-  default = None if request is None else request.checkpoint(Plain.name)
-  pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
-  request = request or prompts.examples(pipeline.family, options["num_prompts"] or 8)
-  decoding = DecodeOptions(Plain.name, None, {})
-  job = make_job(pipeline, decoding, prompts.encode(pipeline, request), seed=options["seed"])
+  job, _ = example_job(options, DecodeOptions(Plain.name, None, {}))
   num = len(job.captions) * options["samples"]
   rows = batch_rows(options["batch"], num)
   return job, interruptible(measure, job, rows, samples=options["samples"], progress=working), num

@@ -11,8 +11,11 @@ from jaxspec.core.command_line import UserError
 
 if TYPE_CHECKING:
   from jaxspec.families.family import Encoded, Family
+  from jaxspec.run.decode_options import DecodeOptions
+  from jaxspec.run.job import Job
   from jaxspec.run.pipeline import Pipeline
   from jaxspec.run.prompt_request import PromptRequest
+  from jaxspec.run.sources import Sources
 
 
 def encode(pipeline: Pipeline, *requests: PromptRequest) -> Encoded:
@@ -106,3 +109,18 @@ def read_lines(file: Path) -> list[str]:
   except OSError as error:
     raise UserError(f"Cannot read prompts from {file}: {error.strerror}") from error
   return text.replace("\r\n", "\n").split("\n")
+
+
+def example_job(options: dict[str, Any], decoding: DecodeOptions) -> tuple[Job, Sources]:
+  """The job of a command's prompts, classes or ``--prompts`` built-in ones (8), and the sources of its networks."""
+  from jaxspec.cli import compilation_cache
+  from jaxspec.cli.job import make_job
+  from jaxspec.cli.networks import load_sources, sources_of
+
+  networks, request = sources_of(options), read(options)
+  if not options["no_cache"]:
+    compilation_cache.enable()
+  default = None if request is None else request.checkpoint(decoding.method)
+  pipeline = load_sources(networks, default, dtype=options["dtype"], matmul_precision=options["matmul_precision"])
+  request = request or examples(pipeline.family, options["num_prompts"] or 8)
+  return make_job(pipeline, decoding, encode(pipeline, request), seed=options["seed"]), networks

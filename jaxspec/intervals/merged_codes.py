@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse import coo_array, csgraph
 
 from jaxspec.core.types import Array, Intervals
 
@@ -41,6 +40,8 @@ def groups_within(codebook: Array, distance: float, *, normalise: bool = True) -
   Raises:
     ValueError: for a negative distance, or if fewer than 2 groups remain.
   """
+  from scipy.sparse import coo_array, csgraph  # few decodes merge codes
+
   if not distance >= 0:
     raise ValueError(f"Must have a distance of at least 0, we instead got {distance}")
   rows = np.asarray(codebook, np.float32)
