@@ -87,7 +87,7 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_finish(session):
-  """Python's collector skips what was imported, and starts less often: it takes about 5 % of the time of the suite."""
+  """Python's collector skips what was imported, and starts less often: tracing makes many objects and little garbage."""
   gc.collect()
   gc.freeze()
   gc.set_threshold(20_000, 20, 50)
