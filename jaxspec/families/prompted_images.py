@@ -27,8 +27,8 @@ from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, truncate_to_ui
 
 # The default image tokenizer, in the folder of a converted network.
 VQ_FOLDER = "vq"
-# The leaf with the codes of an image tokenizer. Two files of one tokenizer may be rounded to bfloat16 apart.
-_CODEBOOK, _ROUNDING = "quantize.embedding.weight", 2.0**-7
+# Two files of one image tokenizer may be rounded to bfloat16 apart.
+_ROUNDING = 2.0**-7
 
 
 def parts_of(target: Network, parts: FamilyParts) -> tuple[Network, Tokenizer]:
@@ -131,8 +131,8 @@ class PromptedImages(Family):
 
   def _check_codes(self, folder: Path) -> None:
     """Raises a ValueError if code n of a draft's image tokenizer is another code of the target's."""
-    theirs = checkpoints.load_leaf(folder, _CODEBOOK)
-    ours = np.asarray(self.tokenizer.fns.codebook(self.tokenizer.params))
+    draft = checkpoints.load(folder)
+    theirs, ours = (np.asarray(network.fns.codebook(network.params)) for network in (draft, self.tokenizer))
     if theirs.shape != ours.shape:
       raise ValueError(f"The draft's {folder} does not fit the target: codes {list(theirs.shape)}, not {list(ours.shape)}")
     if (gap := float(np.max(np.abs(theirs - ours)))) > _ROUNDING * float(np.max(np.abs(ours))):
