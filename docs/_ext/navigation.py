@@ -12,6 +12,7 @@ NAVIGATION = {
     "adding",
     "converting",
     "chameleon",
+    "janus",
     "var",
     "dit",
     "text",

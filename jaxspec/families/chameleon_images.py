@@ -9,27 +9,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from tokenizers import Tokenizer
 
 from jaxspec.core.network import Network
 from jaxspec.core.token_space import TokenSpace
-from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
+from jaxspec.core.types import Array
+from jaxspec.families.family import Encoded, FamilyParts, check_texts
+from jaxspec.families.prompted_images import PromptedImages, parts_of
 from jaxspec.io.text import image_vocabulary
-from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
 from jaxspec.models.chameleon.chameleon_drawing import TRUNK, drawing_fns, drawing_params
-from jaxspec.models.conditions import Prompt
-from jaxspec.models.tokenizers.chameleon_vq import to_uint8
-from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
 
-# The default image tokenizer, in the folder of a converted network.
-VQ_FOLDER = "vq"
 # Lumina-mGPT's unit of image sizes, in codes.
 _CELL = 2
 
@@ -41,32 +34,18 @@ _PUBLISHED_SAMPLING = {
 
 
 def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
-  """The family of a Chameleon network with its ``tokenizer.json`` beside its weights.
+  """The family of a loaded checkpoint ``chameleon``; see `jaxspec.families.prompted_images.parts_of`.
 
-  Args:
-    target: loaded checkpoint of the family ``chameleon``.
-    parts: ``tokenizer``, the image tokenizer; by default the folder ``vq`` in the target's.
   Raises:
     ValueError: if a part is missing or does not fit the target.
   """
-  text = load_tokenizer(target.folder)
-  if parts.value("tokenizer") is None and (target.folder / VQ_FOLDER).is_dir():
-    parts = FamilyParts(parts.owner, {"tokenizer": (target.folder / VQ_FOLDER).absolute()})
-  return ChameleonFamily(target, parts.network("tokenizer"), text)
+  return ChameleonFamily(target, *parts_of(target, parts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ChameleonFamily(Family):
-  """Images from texts.
+class ChameleonFamily(PromptedImages):
+  """Images from texts; ``target`` has its full output matrix."""
 
-  Attributes:
-    target: the network, with its full output matrix.
-    tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
-    text: the vocabulary, of the ``tokenizers`` library.
-  """
-
-  condition_type = Prompt
-  sends_text = True  # ids of prompts are not local ids, and a stream has only those
   fit_fields = (
     "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
     "end_prompt", "end_row", "first_size",
@@ -77,17 +56,9 @@ class ChameleonFamily(Family):
   text: Tokenizer
 
   def __post_init__(self):
-    config, tokenizer, path = self.target.config, self.tokenizer, self.target.folder
-    if not isinstance(tokenizer.fns, TokenizerFns):
-      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
-    codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
-    if codes < config.num_codes:
-      raise ValueError(f"{path} draws from {config.num_codes} codes but {tokenizer.path} has only {codes}")
-    if self.text.get_vocab_size() > config.vocab_size:
-      raise ValueError(f"Corrupt {path}: its tokenizer has more tokens than the network")
-    for name, id in image_vocabulary.read_ids(self.text, path).items():
-      if id != getattr(config, name):
-        raise ValueError(f"Corrupt {path}: its tokenizer has {name} {id}, its network {getattr(config, name)}")
+    config = self.target.config
+    ids = image_vocabulary.read_ids(self.text, self.target.folder)
+    self.check_parts(config.num_codes, config.vocab_size, ids)
 
   @functools.cached_property
   def space(self) -> TokenSpace:
@@ -106,17 +77,6 @@ class ChameleonFamily(Family):
   def published_sampling(self) -> dict[str, Any]:
     return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
 
-  def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """See `Family.resolve_sampling`.
-
-    Raises:
-      ValueError: for ``cfg_interval``: prompts differ in length, and guidance applies to all tokens.
-    """
-    fields = super().resolve_sampling(trained, given)
-    if (interval := fields.get("cfg_interval", -1)) != -1:
-      raise ValueError(f"Must have cfg_interval -1 for {self.target.path}, we instead got {interval}")
-    return fields
-
   def network(self, loaded: Network, name: str) -> Network:
     """The network over local ids; its output matrix has their rows only."""
     if loaded.family_name != self.target.family_name:
@@ -131,21 +91,18 @@ class ChameleonFamily(Family):
     return jnp.pad(rows, ((0, len(config.drawn_ids) - rows.shape[0]), (0, 0)))
 
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Prompt` of texts, padded on the left, in the network's training format.
+    """See `PromptedImages.encode`.
 
     Raises:
       ValueError: if a text has no token.
     """
     prompts = check_texts(prompts, "prompt")
-    rows = []
     for number, prompt in enumerate(prompts, 1):
       if not self._ids(prompt):
         raise ValueError(f"Must have a token in every prompt, prompt {number} is {prompt!r}")
-      rows.append(self._row(prompt))
-    return Encoded(pad_left(rows), check_captions(captions, prompts, "prompts"))
+    return super().encode(prompts, captions)
 
-  def _row(self, prompt: str) -> list[int]:
-    """Ids of a prompt up to the first code of its image."""
+  def row_of(self, prompt: str) -> list[int]:
     config, pixels = self.target.config, self.tokenizer.config.factor
     if not config.has_row_ends:
       return [config.begin_text, *self._ids(prompt), config.end_prompt, config.begin_image]
@@ -157,30 +114,6 @@ class ChameleonFamily(Family):
   def _ids(self, text: str) -> list[int]:
     return self.text.encode(text, add_special_tokens=False).ids
 
-  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
-    """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
-
-    Raises:
-      ValueError: if an image does not have all of its tokens.
-    """
-    del condition, sampling
-    config = self.target.config
-    check_whole(tokens, lengths, math.prod(config.grid))
-    codes = jnp.asarray(tokens) if config.image_rows is None else config.image_rows.codes(jnp.asarray(tokens))
-    grid, decode_fn = (config.rows, config.columns), self.tokenizer.fns.decode
-    return np.asarray(_pixels(self.tokenizer.params, codes, grid=grid, decode_fn=decode_fn))
-
-  def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
-    """A warning about sequences longer than those of training."""
-    found = super().check_length(network, condition, max_len)
-    prompt_len, longest = condition.longest, getattr(network.config, "max_positions", None)
-    if longest is None or prompt_len + max_len <= longest:  # a head that continues features counts positions of images
-      return found
-    who = "target" if network.name == "target" else f"draft {network.name}"
-    size = f"{prompt_len} tokens of text and {max_len} of an image"
-    return [*found, f"The {who} was trained on sequences of up to {longest} tokens, this one gets {size}"]
-
-
-@functools.partial(jax.jit, static_argnames=("grid", "decode_fn"))
-def _pixels(params, codes: Array, *, grid: tuple[int, int], decode_fn: Callable) -> Array:
-  return to_uint8(decode_fn(params, codes, grid))
+  def codes_of(self, tokens: Array) -> Array:
+    rows = self.target.config.image_rows
+    return tokens if rows is None else rows.codes(tokens)

@@ -17,6 +17,7 @@ from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns
+from jaxspec.models.janus import JanusConfig, janus_fns
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.language.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
@@ -51,8 +52,10 @@ class FamilySpec(NamedTuple):
   head_of: Callable[[Any], Any] | None = None
 
 
-_ROOMS = ("token_images", "texts", "continuous_images", "chameleon_images", "scale_images", "denoised_images")
-_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _MAPS, _STATES = (f"jaxspec.families.{name}:make_family" for name in _ROOMS)
+_ROOMS = (
+  "token_images", "texts", "continuous_images", "chameleon_images", "janus_images", "scale_images", "denoised_images",
+)  # fmt: skip
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _JANUS, _MAPS, _STATES = (f"jaxspec.families.{name}:make_family" for name in _ROOMS)
 
 
 def _check(name: str, spec: FamilySpec, families: Mapping[str, FamilySpec]) -> None:
@@ -74,6 +77,7 @@ FAMILIES: Registry[FamilySpec] = Registry(
     "llama": FamilySpec(LlamaConfig, llama_fns, _TEXT),
     "chameleon": FamilySpec(ChameleonConfig, chameleon_fns, _CHAMELEON),
     "chameleon_vq": FamilySpec(ChameleonVQConfig, chameleon_vq_fns),
+    "janus": FamilySpec(JanusConfig, janus_fns, _JANUS),
     "mar": FamilySpec(MARConfig, mar_fns, _VECTORS),
     "causal_tokens": FamilySpec(CausalTokensConfig, causal_token_fns, _VECTORS),
     "dit": FamilySpec(DiTConfig, dit_fns, _STATES),

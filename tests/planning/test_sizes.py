@@ -13,6 +13,7 @@ from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import OrderedLabels, Pairs
 from jaxspec.models.heads.eagle_head import EagleConfig, attach
 from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.janus import JanusConfig
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
@@ -35,6 +36,20 @@ CONFIGS = {
   "gpt_neo": GPTNeoConfig(vocab_size=10, max_positions=40, dim=16, num_layers=2, num_heads=2),
   "chameleon": ChameleonConfig(
     vocab_size=10, dim=16, num_layers=2, num_heads=4, num_kv_heads=2, ffn_hidden=24, num_codes=4, rows=2, columns=2
+  ),
+  "janus": JanusConfig(
+    10,
+    20,
+    dim=16,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    ffn_hidden=24,
+    code_dim=4,
+    head_hidden=12,
+    begin_text=1,
+    begin_image=2,
+    pad=9,
   ),
   "causal_tokens": CausalTokensConfig(**HEAD, dim=16, num_layers=2, num_heads=2),
   "eagle": EagleConfig.of(LLAMAGEN),
@@ -113,6 +128,9 @@ PUBLISHED = {
   "llamagen-3b": 3_096_659_200,
   "llamagen-7b": 6_614_589_440,
   "anole-7b": 7_013_158_912 + 31 * 16_384,
+  # The official classes without the tower, its aligner, the image tokenizer and the output matrix of texts.
+  "janus-pro-1b": 1_485_053_952,
+  "janus-pro-7b": 6_591_791_104,
 }
 
 

@@ -96,8 +96,3 @@ def chameleon_vq_fns(config: ChameleonVQConfig) -> TokenizerFns:
   """Pure functions of one tokenizer; the same object for equal configs, so that jit caches hit."""
   look_up = lambda codebook, indices: jnp.take(codebook, indices, axis=0, mode="clip")
   return vqgan_fns(ChameleonVQ(config), quantizer.nearest_rows, look_up)
-
-
-def to_uint8(images: Array) -> Array:
-  """Pixels from [-1, 1] to 0..255 as Chameleon does: ``truncate(255 (clamp(x, -1, 1) + 1) / 2)``."""
-  return (127.5 * (jnp.clip(images.astype(jnp.float32), -1.0, 1.0) + 1.0)).astype(jnp.uint8)
