@@ -1,35 +1,14 @@
-"""Families of Chameleon networks for text to image: Anole, and Lumina-mGPT with its rows and sizes.
-
-The network reads the prompt in its own vocabulary, without a text encoder. It draws local ids
-(`jaxspec.models.chameleon.chameleon_drawing`): image codes, and for Lumina-mGPT also row ends, which are forced.
-"""
+"""Families of Chameleon networks for text to image: Anole, and Lumina-mGPT with its rows and sizes."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import math
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from tokenizers import Tokenizer
-
 from jaxspec.core.network import Network
-from jaxspec.core.token_space import TokenSpace
-from jaxspec.core.types import Array, HostArray
-from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts, check_whole
+from jaxspec.families.family import FamilyParts
+from jaxspec.families.vocabulary_images import VocabularyImages, read_parts
 from jaxspec.io.text import image_vocabulary
-from jaxspec.io.text.language_tokenizer import load_tokenizer, pad_left
-from jaxspec.models.chameleon.chameleon_drawing import TRUNK, drawing_fns, drawing_params
-from jaxspec.models.conditions import Prompt
-from jaxspec.models.tokenizers.chameleon_vq import to_uint8
-from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
 
-# The default image tokenizer, in the folder of a converted network.
-VQ_FOLDER = "vq"
 # Lumina-mGPT's unit of image sizes, in codes.
 _CELL = 2
 
@@ -41,146 +20,32 @@ _PUBLISHED_SAMPLING = {
 
 
 def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
-  """The family of a Chameleon network with its ``tokenizer.json`` beside its weights.
-
-  Args:
-    target: loaded checkpoint of the family ``chameleon``.
-    parts: ``tokenizer``, the image tokenizer; by default the folder ``vq`` in the target's.
-  Raises:
-    ValueError: if a part is missing or does not fit the target.
-  """
-  text = load_tokenizer(target.folder)
-  if parts.value("tokenizer") is None and (target.folder / VQ_FOLDER).is_dir():
-    parts = FamilyParts(parts.owner, {"tokenizer": (target.folder / VQ_FOLDER).absolute()})
-  return ChameleonFamily(target, parts.network("tokenizer"), text)
+  """The family of a Chameleon network; see `read_parts`."""
+  return ChameleonFamily(*read_parts(target, parts))
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ChameleonFamily(Family):
-  """Images from texts.
+class ChameleonFamily(VocabularyImages):
+  """Images from texts."""
 
-  Attributes:
-    target: the network, with its full output matrix.
-    tokenizer: the image tokenizer, a `jaxspec.models.tokenizers.tokenizer_fns.TokenizerFns`.
-    text: the vocabulary, of the ``tokenizers`` library.
-  """
-
-  condition_type = Prompt
-  sends_text = True  # ids of prompts are not local ids, and a stream has only those
   fit_fields = (
     "vocab_size", "layout", "rows", "columns", "num_codes", "first_code", "begin_text", "end_image", "begin_image",
     "end_prompt", "end_row", "first_size",
   )  # fmt: skip
 
-  target: Network
-  tokenizer: Network
-  text: Tokenizer
-
-  def __post_init__(self):
-    config, tokenizer, path = self.target.config, self.tokenizer, self.target.folder
-    if not isinstance(tokenizer.fns, TokenizerFns):
-      raise ValueError(f"Must have an image tokenizer, {tokenizer.path} holds a {tokenizer.family_name}")
-    codes = jax.eval_shape(tokenizer.fns.codebook, tokenizer.params).shape[0]
-    if codes < config.num_codes:
-      raise ValueError(f"{path} draws from {config.num_codes} codes but {tokenizer.path} has only {codes}")
-    if self.text.get_vocab_size() > config.vocab_size:
-      raise ValueError(f"Corrupt {path}: its tokenizer has more tokens than the network")
-    for name, id in image_vocabulary.read_ids(self.text, path).items():
-      if id != getattr(config, name):
-        raise ValueError(f"Corrupt {path}: its tokenizer has {name} {id}, its network {getattr(config, name)}")
-
-  @functools.cached_property
-  def space(self) -> TokenSpace:
-    """Local ids."""
-    config, params = self.target.config, self.target.params
-    return TokenSpace(
-      vocab_size=len(config.drawn_ids),
-      num_tokens=math.prod(config.grid),
-      grid=config.grid,
-      codebook=self._codebook,
-      embedding=lambda: TRUNK.tables(config, drawing_params(config, params)).embedding,
-      legal=config.image_rows,
-      unit_codes=False,
-    )
+  def vocabulary_fields(self) -> dict[str, Any]:
+    """See `VocabularyImages.vocabulary_fields`."""
+    return image_vocabulary.read_ids(self.text, self.target.folder)
 
   def published_sampling(self) -> dict[str, Any]:
+    """See `Family.published_sampling`."""
     return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
 
-  def resolve_sampling(self, trained: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """See `Family.resolve_sampling`.
-
-    Raises:
-      ValueError: for ``cfg_interval``: prompts differ in length, and guidance applies to all tokens.
-    """
-    fields = super().resolve_sampling(trained, given)
-    if (interval := fields.get("cfg_interval", -1)) != -1:
-      raise ValueError(f"Must have cfg_interval -1 for {self.target.path}, we instead got {interval}")
-    return fields
-
-  def network(self, loaded: Network, name: str) -> Network:
-    """The network over local ids; its output matrix has their rows only."""
-    if loaded.family_name != self.target.family_name:
-      return super().network(loaded, name)
-    config = loaded.config
-    return dataclasses.replace(loaded, fns=drawing_fns(config), params=drawing_params(config, loaded.params), name=name)
-
-  def _codebook(self) -> Array:
-    """Rows of the codebook. Row ends have zeros, which are never compared: no other id is legal at their position."""
-    config = self.target.config
-    rows = self.tokenizer.fns.codebook(self.tokenizer.params)[: config.num_codes]
-    return jnp.pad(rows, ((0, len(config.drawn_ids) - rows.shape[0]), (0, 0)))
-
-  def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
-    """`Prompt` of texts, padded on the left, in the network's training format.
-
-    Raises:
-      ValueError: if a text has no token.
-    """
-    prompts = check_texts(prompts, "prompt")
-    rows = []
-    for number, prompt in enumerate(prompts, 1):
-      if not self._ids(prompt):
-        raise ValueError(f"Must have a token in every prompt, prompt {number} is {prompt!r}")
-      rows.append(self._row(prompt))
-    return Encoded(pad_left(rows), check_captions(captions, prompts, "prompts"))
-
-  def _row(self, prompt: str) -> list[int]:
-    """Ids of a prompt up to the first code of its image."""
+  def prompt_ids(self, prompt: str) -> list[int]:
+    """See `VocabularyImages.prompt_ids`."""
     config, pixels = self.target.config, self.tokenizer.config.factor
     if not config.has_row_ends:
-      return [config.begin_text, *self._ids(prompt), config.end_prompt, config.begin_image]
+      return [config.begin_text, *self.text_ids(prompt), config.end_prompt, config.begin_image]
     size = f"{config.columns * pixels}x{config.rows * pixels}"
     text = f"Generate an image of {size} according to the following prompt:\n{prompt}"
     sides = [config.first_size + side // _CELL for side in (config.rows, config.columns)]  # the height comes first
-    return [config.begin_text, *self._ids(text), config.end_prompt, config.begin_image, *sides]
-
-  def _ids(self, text: str) -> list[int]:
-    return self.text.encode(text, add_special_tokens=False).ids
-
-  def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
-    """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.
-
-    Raises:
-      ValueError: if an image does not have all of its tokens.
-    """
-    del condition, sampling
-    config = self.target.config
-    check_whole(tokens, lengths, math.prod(config.grid))
-    codes = jnp.asarray(tokens) if config.image_rows is None else config.image_rows.codes(jnp.asarray(tokens))
-    grid, decode_fn = (config.rows, config.columns), self.tokenizer.fns.decode
-    return np.asarray(_pixels(self.tokenizer.params, codes, grid=grid, decode_fn=decode_fn))
-
-  def check_length(self, network: Network, condition: Prompt, max_len: int) -> list[str]:
-    """A warning about sequences longer than those of training."""
-    found = super().check_length(network, condition, max_len)
-    prompt_len, longest = condition.longest, getattr(network.config, "max_positions", None)
-    if longest is None or prompt_len + max_len <= longest:  # a head that continues features counts positions of images
-      return found
-    who = "target" if network.name == "target" else f"draft {network.name}"
-    size = f"{prompt_len} tokens of text and {max_len} of an image"
-    return [*found, f"The {who} was trained on sequences of up to {longest} tokens, this one gets {size}"]
-
-
-@functools.partial(jax.jit, static_argnames=("grid", "decode_fn"))
-def _pixels(params, codes: Array, *, grid: tuple[int, int], decode_fn: Callable) -> Array:
-  return to_uint8(decode_fn(params, codes, grid))
+    return [config.begin_text, *self.text_ids(text), config.end_prompt, config.begin_image, *sides]

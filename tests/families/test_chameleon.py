@@ -12,7 +12,7 @@ from jaxspec import methods
 from jaxspec.io.checkpoints import load
 from jaxspec.io.text import image_vocabulary
 from jaxspec.models.conditions import Prefixed, Prompt
-from jaxspec.models.tokenizers.chameleon_vq import to_uint8
+from jaxspec.models.tokenizers.tokenizer_fns import truncated_uint8
 from jaxspec.run.loading import load_pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.sampling.logit_processing import probabilities
@@ -100,7 +100,7 @@ def test_tokens_become_images(lumina):
   tokens = np.concatenate([codes.reshape(1, 4, 2), np.full((1, 4, 1), 16, np.int32)], axis=2).reshape(1, -1)
   images = lumina.family.decode(tokens)
   assert images.shape == (1, 8, 4, 3) and images.dtype == np.uint8
-  expected = to_uint8(jax.jit(lambda p, c: vq.fns.decode(p, c, (4, 2)))(vq.params, jnp.asarray(codes)))
+  expected = truncated_uint8(jax.jit(lambda p, c: vq.fns.decode(p, c, (4, 2)))(vq.params, jnp.asarray(codes)))
   np.testing.assert_allclose(images.astype(int), expected.astype(int), atol=1)
   with pytest.raises(ValueError, match="all 12 tokens of an image, we instead got 11"):
     lumina.family.decode(tokens, lengths=np.asarray([11]))

@@ -42,6 +42,11 @@ def to_uint8(images: Array) -> Array:
   return jnp.clip(127.5 * images.astype(jnp.float32) + 128.0, 0.0, 255.0).astype(jnp.uint8)
 
 
+def truncated_uint8(images: Array) -> Array:
+  """Pixels from [-1, 1] to 0..255 as Chameleon and Emu3 do: ``truncate(255 (clamp(x, -1, 1) + 1) / 2)``."""
+  return (127.5 * (jnp.clip(images.astype(jnp.float32), -1.0, 1.0) + 1.0)).astype(jnp.uint8)
+
+
 def from_uint8(pixels: Array) -> Array:
   """Pixels from 0..255 to [-1, 1] float32: ``2 x / 255 - 1``."""
   return 2.0 * pixels.astype(jnp.float32) / 255.0 - 1.0

@@ -1,0 +1,45 @@
+"""The family of Emu3 networks for text to image, with prompts as the official processor builds them in its mode ``G``.
+
+Source: baaivision/Emu3, ``processing_emu3.py`` and ``image_generation.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxspec.core.network import Network
+from jaxspec.families.family import FamilyParts
+from jaxspec.families.vocabulary_images import VocabularyImages, read_parts
+from jaxspec.io.text import emu3_vocabulary
+
+
+def make_family(target: Network, parts: FamilyParts) -> Emu3Family:
+  """The family of an Emu3 network; see `read_parts`."""
+  return Emu3Family(*read_parts(target, parts))
+
+
+class Emu3Family(VocabularyImages):
+  """Images from texts."""
+
+  fit_fields = (
+    "vocab_size", "rows", "columns", "num_codes", "first_code", "begin_text", "end_text", "begin_image", "begin_codes",
+    "end_row", "end_frame", "end_image", "numerals",
+  )  # fmt: skip
+
+  def vocabulary_fields(self) -> dict[str, Any]:
+    """See `VocabularyImages.vocabulary_fields`."""
+    return emu3_vocabulary.read_ids(self.text, self.target.folder)
+
+  def published_sampling(self) -> dict[str, Any]:
+    """See `Family.published_sampling`."""
+    return {"cfg_scale": 3.0, "top_k": 2048}
+
+  @property
+  def fewest_slots(self) -> int:
+    """See `VocabularyImages.fewest_slots`; a prompt shares its slots with the negative one."""
+    return len(self.target.config.prompt_ids(self.target.config.null_text))
+
+  def prompt_ids(self, prompt: str) -> list[int]:
+    """See `VocabularyImages.prompt_ids`."""
+    config = self.target.config
+    return config.prompt_ids(self.text_ids(prompt + config.suffix))
