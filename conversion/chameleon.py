@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 
 from jaxspec.io import checkpoints
 from jaxspec.io.text import image_vocabulary
-from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, from_json
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import LAYOUTS, ChameleonConfig
 
@@ -91,7 +91,7 @@ def convert_folder(
   ids, tokenizer_json = {}, None
   if "text" in found:
     tokenizer_json = hugging_face.read_bytes(found["text"])
-    ids = image_vocabulary.read_ids(image_vocabulary.from_json(tokenizer_json, found["text"]), found["text"])
+    ids = image_vocabulary.read_ids(from_json(tokenizer_json, found["text"]), found["text"])
   if "layout" not in fields and not (content.is_meta or content.is_lumina):
     raise ValueError(f"Must have --layout, one of {', '.join(LAYOUTS)}: nothing in {source} tells it")
   fields = {"layout": "lumina" if content.is_lumina else "anole"} | content.fields | ids | fields

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from safetensors import SafetensorError
 
 from jaxspec.io import checkpoints
-from jaxspec.io.text import emu3_vocabulary, image_vocabulary
-from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
+from jaxspec.io.text import emu3_vocabulary
+from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, from_json
 from jaxspec.models.language.emu3 import Emu3Config
 
 from . import command, emu3_tokenizer, emu3_vq, engine, hugging_face, llama
@@ -127,7 +127,7 @@ def convert_folder(
   if tokenizer_json is None:
     names = f"{emu3_tokenizer.RANKS_FILE} and {emu3_tokenizer.IMAGE_TOKENS_FILE}"
     raise ValueError(f"Must have the vocabulary of {source} ({names}, or --tokenizer), we instead got none")
-  tokenizer = image_vocabulary.from_json(tokenizer_json, text or source)
+  tokenizer = from_json(tokenizer_json, text or source)
   ids = emu3_vocabulary.read_ids(tokenizer, text or source)
   beside = source.resolve().parent / VQ_NAME
   image = beside if image is None and beside.is_dir() else image

@@ -42,7 +42,7 @@ class Architecture(NamedTuple):
     prefix: prefix of every tensor name, the output matrix excepted.
     family: the engine's table; see `family`.
     read_config: ``config.json`` -> fields of the family's config; raises ``ValueError`` with one line.
-    write_config: the family's config -> ``config.json``.
+    write_config: the family's config -> ``config.json``; None if the folder cannot be written.
     copied: further files that go with the weights as they are, where a folder has them.
   """
 
@@ -50,7 +50,7 @@ class Architecture(NamedTuple):
   prefix: str
   family: engine.Family
   read_config: Callable[[dict[str, Any]], dict[str, Any]]
-  write_config: Callable[[Any], dict[str, Any]]
+  write_config: Callable[[Any], dict[str, Any]] | None = None
   copied: tuple[str, ...] = ()
 
 
@@ -124,6 +124,7 @@ def export_folder(source: Path, destination: Path, architecture: Architecture) -
   Raises:
     ValueError: one line; nothing is left at the destination then.
   """
+  assert architecture.write_config is not None
   if destination.exists():
     raise ValueError(f"Must have a new folder to write to, {destination} exists")
   if checkpoints.read_config(source)["family"] != architecture.family.name:

@@ -34,9 +34,10 @@ DATA, MODEL = AXES
 # Names of modules with a matrix, in the state dicts of all families.
 _OUT = frozenset({
   "wq", "wk", "wv", "w1", "w3", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc", "output", "lm_head",
+  "output_mlp_projector", "vision_head",
   "wqkv",  # is divided as its three parts are, which `tensor_parallel` networks have in its place
 })  # fmt: skip
-_HEADS = frozenset({"output", "lm_head"})
+_HEADS = frozenset({"output", "lm_head", "vision_head"})
 _IN = frozenset({"wo", "w2", "o_proj", "out_proj", "down_proj", "c_proj"})
 _TABLES = frozenset({"tok_embeddings", "embed_tokens", "wte"})
 

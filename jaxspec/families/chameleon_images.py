@@ -6,7 +6,8 @@ from typing import Any
 
 from jaxspec.core.network import Network
 from jaxspec.families.family import FamilyParts
-from jaxspec.families.vocabulary_images import VocabularyImages, read_parts
+from jaxspec.families.prompted_images import parts_of
+from jaxspec.families.vocabulary_images import VocabularyImages
 from jaxspec.io.text import image_vocabulary
 
 # Lumina-mGPT's unit of image sizes, in codes.
@@ -20,8 +21,12 @@ _PUBLISHED_SAMPLING = {
 
 
 def make_family(target: Network, parts: FamilyParts) -> ChameleonFamily:
-  """The family of a Chameleon network; see `read_parts`."""
-  return ChameleonFamily(*read_parts(target, parts))
+  """The family of a loaded checkpoint ``chameleon``; see `jaxspec.families.prompted_images.parts_of`.
+
+  Raises:
+    ValueError: if a part is missing or does not fit the target.
+  """
+  return ChameleonFamily(target, *parts_of(target, parts))
 
 
 class ChameleonFamily(VocabularyImages):
@@ -40,8 +45,8 @@ class ChameleonFamily(VocabularyImages):
     """See `Family.published_sampling`."""
     return dict(_PUBLISHED_SAMPLING[self.target.config.layout])
 
-  def prompt_ids(self, prompt: str) -> list[int]:
-    """See `VocabularyImages.prompt_ids`."""
+  def row_of(self, prompt: str) -> list[int]:
+    """See `PromptedImages.row_of`."""
     config, pixels = self.target.config, self.tokenizer.config.factor
     if not config.has_row_ends:
       return [config.begin_text, *self.text_ids(prompt), config.end_prompt, config.begin_image]

@@ -9,13 +9,18 @@ from typing import Any
 
 from jaxspec.core.network import Network
 from jaxspec.families.family import FamilyParts
-from jaxspec.families.vocabulary_images import VocabularyImages, read_parts
+from jaxspec.families.prompted_images import parts_of
+from jaxspec.families.vocabulary_images import VocabularyImages
 from jaxspec.io.text import emu3_vocabulary
 
 
 def make_family(target: Network, parts: FamilyParts) -> Emu3Family:
-  """The family of an Emu3 network; see `read_parts`."""
-  return Emu3Family(*read_parts(target, parts))
+  """The family of a loaded checkpoint ``emu3``; see `jaxspec.families.prompted_images.parts_of`.
+
+  Raises:
+    ValueError: if a part is missing or does not fit the target.
+  """
+  return Emu3Family(target, *parts_of(target, parts))
 
 
 class Emu3Family(VocabularyImages):
@@ -36,10 +41,10 @@ class Emu3Family(VocabularyImages):
 
   @property
   def fewest_slots(self) -> int:
-    """See `VocabularyImages.fewest_slots`; a prompt shares its slots with the negative one."""
+    """See `Family.fewest_slots`; a prompt shares its slots with the negative one."""
     return len(self.target.config.prompt_ids(self.target.config.null_text))
 
-  def prompt_ids(self, prompt: str) -> list[int]:
-    """See `VocabularyImages.prompt_ids`."""
+  def row_of(self, prompt: str) -> list[int]:
+    """See `PromptedImages.row_of`."""
     config = self.target.config
     return config.prompt_ids(self.text_ids(prompt + config.suffix))

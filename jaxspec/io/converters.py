@@ -30,6 +30,7 @@ CONVERTERS: Registry[Converter] = Registry(
     "chameleon-vq": Converter(f"{_PACKAGE}.chameleon_vq:main", "The image tokenizer of Chameleon networks."),
     "emu3": Converter(f"{_PACKAGE}.emu3:main", "An Emu3 network that draws images (Emu3-Gen)."),
     "emu3-vq": Converter(f"{_PACKAGE}.emu3_vq:main", "The vision tokenizer of Emu3."),
+    "janus": Converter(f"{_PACKAGE}.janus:main", "A Janus-Pro network with its image tokenizer."),
     "mar": Converter(f"{_PACKAGE}.mar:main", "A MAR network with its diffusion head (MAR-B, MAR-L, MAR-H)."),
     "mar-vae": Converter(f"{_PACKAGE}.mar_vae:main", "MAR's KL autoencoder (KL-16)."),
     "var": Converter(f"{_PACKAGE}.var:main", "A VAR network (d16, d20, d24, d30, d36)."),

@@ -17,6 +17,7 @@ from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns
+from jaxspec.models.janus import JanusConfig, janus_fns
 from jaxspec.models.language.emu3 import Emu3Config, emu3_fns
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.language.llama import LlamaConfig, llama_fns
@@ -54,9 +55,12 @@ class FamilySpec(NamedTuple):
 
 
 _ROOMS = (
-  "token_images", "texts", "continuous_images", "chameleon_images", "emu3_images", "scale_images", "denoised_images",
+  "token_images", "texts", "continuous_images", "chameleon_images", "emu3_images", "janus_images", "scale_images",
+  "denoised_images",
 )  # fmt: skip
-_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _EMU3, _MAPS, _STATES = (f"jaxspec.families.{name}:make_family" for name in _ROOMS)
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _EMU3, _JANUS, _MAPS, _STATES = (
+  f"jaxspec.families.{name}:make_family" for name in _ROOMS
+)
 
 
 def _check(name: str, spec: FamilySpec, families: Mapping[str, FamilySpec]) -> None:
@@ -80,6 +84,7 @@ FAMILIES: Registry[FamilySpec] = Registry(
     "chameleon_vq": FamilySpec(ChameleonVQConfig, chameleon_vq_fns),
     "emu3": FamilySpec(Emu3Config, emu3_fns, _EMU3),
     "emu3_vq": FamilySpec(Emu3VQConfig, emu3_vq_fns),
+    "janus": FamilySpec(JanusConfig, janus_fns, _JANUS),
     "mar": FamilySpec(MARConfig, mar_fns, _VECTORS),
     "causal_tokens": FamilySpec(CausalTokensConfig, causal_token_fns, _VECTORS),
     "dit": FamilySpec(DiTConfig, dit_fns, _STATES),

@@ -17,6 +17,7 @@ from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt, padded_length
 from jaxspec.models.dit.dit import DiTConfig
+from jaxspec.models.janus import JanusConfig
 from jaxspec.models.language.emu3 import Emu3Config
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.image_language import ImageLanguageConfig
@@ -44,6 +45,7 @@ _VQ16 = LlamaGenVQConfig.named("VQ-16")
 # Chameleon's tokenizer has these levels, and attention in the middle only: 5 million parameters fewer than this.
 _CHAMELEON_VQ = LlamaGenVQConfig(codebook_size=8192, codebook_dim=256)
 _ANOLE_PREFIX = 66  # a prompt of 64 tokens
+_JANUS_PREFIX = 71  # the same, in a conversation
 _EMU3_PREFIX = 128  # slots of prompts and of the negative prompt, which has about 60 tokens
 
 
@@ -83,10 +85,8 @@ class Model:
   @property
   def grid(self) -> tuple[int, int] | None:
     """Rows and columns of the tokens of an image, from the network's family; None for text."""
-    if isinstance(self.config, ImageLanguageConfig):
-      return self.config.grid
-    side = getattr(self.config, "grid", None)
-    return None if side is None else (side, side)
+    found = getattr(self.config, "grid", None)
+    return (found, found) if isinstance(found, int) else found
 
   @property
   def side(self) -> int | None:
@@ -166,6 +166,12 @@ def _lumina(side: int) -> Model:
   return _chameleon(f"lumina-7b-{side}", config, 49, marks=5)
 
 
+def _janus(name: str, config: JanusConfig, draft: str | None = None) -> Model:
+  """deepseek-ai/Janus, generation_inference.py: guidance 5."""
+  num_tokens = config.rows * config.columns
+  return Model(name, "janus", config, num_tokens, _JANUS_PREFIX, 5.0, tokenizer=_VQ16, draft=draft)
+
+
 def _mar(name: str, size: str, guidance: float, draft: str | None = "mar-b") -> Model:
   """LTH14/mar with its KL-16 autoencoder."""
   config = MARConfig.named(size)
@@ -196,6 +202,8 @@ _FOUND = (
   _lumina(768),
   _lumina(1024),
   _emu3("emu3-8b", Emu3Config()),
+  _janus("janus-pro-1b", JanusConfig.named("1B")),
+  _janus("janus-pro-7b", JanusConfig.named("7B"), "janus-pro-1b"),
   _mar("mar-b", "MAR-B", 2.9, None),
   _mar("mar-l", "MAR-L", 3.0),
   _mar("mar-h", "MAR-H", 3.2),
@@ -236,6 +244,8 @@ def find_model(name: str) -> Model:
     return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
   if isinstance(config, Emu3Config):
     return _emu3(Path(name).resolve().name, config)
+  if isinstance(config, JanusConfig):
+    return _janus(Path(name).resolve().name, config)
   is_text = hasattr(config, "max_positions")
   prefix = min(64, config.max_positions // 2) if is_text else getattr(config, "prefix_len", 1)
   num_tokens = min(256, config.max_positions - prefix) if is_text else config.num_tokens

@@ -21,9 +21,9 @@ class Use(enum.Enum):
 _USES: tuple[tuple[str, Use], ...] = (
   (r"(.*\.)?\w*norm\.(weight|bias)", Use.ADDED),
   (r"cls_embedding\.cap_proj\..*", Use.CONDITION),
-  (r"(.*\.)?(tok_embeddings|embed_tokens|wte|wpe|embedding_table|class_emb)\.weight", Use.LOOKUP),
+  (r"(.*\.)?(tok_embeddings|embed_tokens|wte|wpe|embedding_table|class_emb|gen_embed)\.weight", Use.LOOKUP),
   (r"(.*\.)?(uncond_embedding|\w+_learned|mask_token|fake_latent)", Use.LOOKUP),
-  (r"(.*\.)?((output|lm_head)\.weight|(centre|radius)_weight)", Use.HEAD),
+  (r"(.*\.)?((output|lm_head|vision_head)\.weight|(centre|radius)_weight)", Use.HEAD),
   (r"diffloss\.(time|cond)_embed\..*", Use.ADDED),  # once per schedule and once per token: negligible
   (r"diffloss\.(input_proj|res_blocks_\d+|final_layer)\..*weight", Use.STEP),
 )

@@ -11,8 +11,9 @@ import pytest
 from jaxspec import methods
 from jaxspec.io.checkpoints import load
 from jaxspec.io.text import image_vocabulary
+from jaxspec.io.text.language_tokenizer import from_json
 from jaxspec.models.conditions import Prefixed, Prompt
-from jaxspec.models.tokenizers.tokenizer_fns import truncated_uint8
+from jaxspec.models.tokenizers.tokenizer_fns import truncate_to_uint8
 from jaxspec.run.loading import load_pipeline
 from jaxspec.sampling import SamplingConfig
 from jaxspec.sampling.logit_processing import probabilities
@@ -100,7 +101,7 @@ def test_tokens_become_images(lumina):
   tokens = np.concatenate([codes.reshape(1, 4, 2), np.full((1, 4, 1), 16, np.int32)], axis=2).reshape(1, -1)
   images = lumina.family.decode(tokens)
   assert images.shape == (1, 8, 4, 3) and images.dtype == np.uint8
-  expected = truncated_uint8(jax.jit(lambda p, c: vq.fns.decode(p, c, (4, 2)))(vq.params, jnp.asarray(codes)))
+  expected = truncate_to_uint8(jax.jit(lambda p, c: vq.fns.decode(p, c, (4, 2)))(vq.params, jnp.asarray(codes)))
   np.testing.assert_allclose(images.astype(int), expected.astype(int), atol=1)
   with pytest.raises(ValueError, match="all 12 tokens of an image, we instead got 11"):
     lumina.family.decode(tokens, lengths=np.asarray([11]))
@@ -182,8 +183,8 @@ def test_vocabularies_are_read_by_name():
     ("IMGIMGCZ", "IMGIMGBJZ", "image codes that follow each other in here"),
     ("<eoss>", "<eos>", "<eoss> is missing"),
   ):
-    changed = image_vocabulary.from_json(content.replace(old, new).encode(), "here")
+    changed = from_json(content.replace(old, new).encode(), "here")
     with pytest.raises(ValueError, match=words):
       image_vocabulary.read_ids(changed, "here")
   with pytest.raises(ValueError, match="Corrupt here"):
-    image_vocabulary.from_json(b"[]", "here")
+    from_json(b"[]", "here")

@@ -10,7 +10,8 @@ import pytest
 
 from conversion import emu3
 from jaxspec import methods
-from jaxspec.io.text import emu3_vocabulary, image_vocabulary
+from jaxspec.io.text import emu3_vocabulary
+from jaxspec.io.text.language_tokenizer import from_json
 from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.run.loading import load_pipeline
 from jaxspec.sampling import SamplingConfig
@@ -123,7 +124,7 @@ def test_what_does_not_fit(folder, pipe, tmp_path):
     ("<|image start|>", "<|image begin|>", r"Emu3 in here, <\|image start\|> is missing"),
   ):
     with pytest.raises(ValueError, match=words):
-      emu3_vocabulary.read_ids(image_vocabulary.from_json(content.replace(old, new).encode(), "here"), "here")
+      emu3_vocabulary.read_ids(from_json(content.replace(old, new).encode(), "here"), "here")
 
 
 def test_shapes_alone_are_enough_to_build(folder, tmp_path):

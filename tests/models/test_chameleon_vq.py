@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from conversion import chameleon_vq, engine, torch_files
 from jaxspec.io import checkpoints
 from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig
-from jaxspec.models.tokenizers.tokenizer_fns import truncated_uint8
+from jaxspec.models.tokenizers.tokenizer_fns import truncate_to_uint8
 from tests.models import chameleon_golden as golden
 
 STORED = golden.arrays("chameleon_vq_tiny")
@@ -46,7 +46,7 @@ def test_images_and_codes_agree(converted):
 
 def test_pixels_are_truncated():
   values = jnp.asarray([-2.0, -1.0, 0.0, 0.999, 1.0, 3.0])
-  assert truncated_uint8(values).tolist() == [0, 0, 127, 254, 255, 255]
+  assert truncate_to_uint8(values).tolist() == [0, 0, 127, 254, 255, 255]
 
 
 def test_conversion_round_trips(converted, tmp_path):

@@ -12,7 +12,7 @@ from conversion import emu3_vq, engine
 from jaxspec.io import checkpoints
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.emu3_vq import Emu3VQConfig
-from jaxspec.models.tokenizers.tokenizer_fns import truncated_uint8
+from jaxspec.models.tokenizers.tokenizer_fns import truncate_to_uint8
 from tests.conversion.commands import fails, works
 from tests.models import emu3_golden as golden
 
@@ -46,7 +46,7 @@ def test_images_and_codes_agree(converted):
   # The first of the frames that the official code decodes, of which the others differ.
   np.testing.assert_allclose(decoded[0], STORED["video"][0].transpose(1, 2, 0), atol=1e-5)
   assert np.abs(STORED["video"][1:] - STORED["video"][:1]).max() > 0.1
-  apart = np.abs(np.asarray(truncated_uint8(decoded)).astype(int) - STORED["pixels"].astype(int))
+  apart = np.abs(np.asarray(truncate_to_uint8(decoded)).astype(int) - STORED["pixels"].astype(int))
   assert apart.max() <= 1 and np.mean(apart > 0) < 1e-3
 
 

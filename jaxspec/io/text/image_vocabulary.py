@@ -25,21 +25,6 @@ _NEEDED = {
 _OF_ROWS = {"end_row": "<reserved08799>", "first_size": "<reserved08800>"}
 
 
-def from_json(content: bytes, where: str | os.PathLike) -> Tokenizer:
-  """The tokenizer in the content of a file, without padding and truncation.
-
-  Raises:
-    ValueError: one line naming the file, if it holds none.
-  """
-  try:
-    tokenizer = Tokenizer.from_str(content.decode())
-  except Exception as error:  # the library raises bare Exception for any malformed file
-    raise ValueError(f"Corrupt {where}: {error}") from error
-  tokenizer.no_padding()
-  tokenizer.no_truncation()
-  return tokenizer
-
-
 def read_ids(tokenizer: Tokenizer, where: str | os.PathLike) -> dict[str, int]:
   """Fields of `jaxspec.models.chameleon.chameleon.ChameleonConfig` that a vocabulary determines.
 

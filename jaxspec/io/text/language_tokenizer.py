@@ -29,10 +29,19 @@ def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
   if not file.is_file():
     raise ValueError(f"No {TOKENIZER_FILE} in {folder}: texts cannot be read or written without it")
   check_readable(file)
+  return from_json(file.read_bytes(), file)
+
+
+def from_json(content: bytes, where: str | os.PathLike) -> Tokenizer:
+  """The tokenizer in the content of a file, without padding and truncation.
+
+  Raises:
+    ValueError: one line naming the file, if it holds none.
+  """
   try:
-    tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    tokenizer = Tokenizer.from_str(content.decode())
   except Exception as error:  # the library raises bare Exception for any malformed file
-    raise ValueError(f"Corrupt {file}: {error}") from error
+    raise ValueError(f"Corrupt {where}: {error}") from error
   tokenizer.no_padding()
   tokenizer.no_truncation()
   return tokenizer

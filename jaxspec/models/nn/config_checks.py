@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def check_whole(config: Any) -> None:
+def check_whole(config: Any, ids: Collection[str] = ()) -> None:
   """Checks the fields of a dataclass that are declared ``int``.
 
+  Args:
+    ids: names of those that may be 0.
   Raises:
-    ValueError: unless each is an integer of at least 1.
+    ValueError: unless each of the others is an integer of at least 1.
   """
   for name in (field.name for field in dataclasses.fields(config) if field.type == "int"):
-    value = getattr(config, name)
-    if type(value) is not int or value < 1:
-      raise ValueError(f"Must have {name} as an integer of at least 1, we instead got {value!r}")
+    value, least = getattr(config, name), 0 if name in ids else 1
+    if type(value) is not int or value < least:
+      raise ValueError(f"Must have {name} as an integer of at least {least}, we instead got {value!r}")
 
 
 class HeadSizes:

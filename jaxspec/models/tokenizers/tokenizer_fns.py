@@ -42,8 +42,8 @@ def to_uint8(images: Array) -> Array:
   return jnp.clip(127.5 * images.astype(jnp.float32) + 128.0, 0.0, 255.0).astype(jnp.uint8)
 
 
-def truncated_uint8(images: Array) -> Array:
-  """Pixels from [-1, 1] to 0..255 as Chameleon and Emu3 do: ``truncate(255 (clamp(x, -1, 1) + 1) / 2)``."""
+def truncate_to_uint8(images: Array) -> Array:
+  """Pixels from [-1, 1] to 0..255: ``truncate(255 (clamp(x, -1, 1) + 1) / 2)`` (Chameleon, deepseek-ai/Janus)."""
   return (127.5 * (jnp.clip(images.astype(jnp.float32), -1.0, 1.0) + 1.0)).astype(jnp.uint8)
 
 
