@@ -28,7 +28,7 @@ class Emu3Family(VocabularyImages):
 
   fit_fields = (
     "vocab_size", "rows", "columns", "num_codes", "first_code", "begin_text", "end_text", "begin_image", "begin_codes",
-    "end_row", "end_frame", "end_image", "numerals",
+    "end_row", "end_frame", "end_image", "numerals", "null_text",
   )  # fmt: skip
 
   def vocabulary_fields(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def test_folders_that_do_not_fit(hub, tmp_path):
   assert "Must have model_type 'Emu3VisionVQ'" in fails(emu3.main, hub, tmp_path / "out", "--image-tokenizer", hub)
   assert "is none" in fails(emu3.main, hub, tmp_path / "out", "--image-tokenizer", tmp_path / "nothing")
   assert "is none" in fails(emu3.main, tmp_path / "nothing", tmp_path / "out")
-  assert "neither --ratio nor" in fails(emu3.main, "--export", hub, tmp_path / "out", *SIZE)
+  assert "nor --ratio nor --image-area nor" in fails(emu3.main, "--export", hub, tmp_path / "out", *SIZE)
   (hub / "model-00002-of-00002.safetensors").unlink()
   assert "model-00002-of-00002.safetensors of model.safetensors.index.json missing" in fails(
     emu3.main, hub, tmp_path / "out"

@@ -32,7 +32,9 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pipe(folder, tmp_path_factory):
   path = tmp_path_factory.mktemp("drafts")
-  emu3.convert_folder(golden.write_small(path / "hub"), path / "small", {"rows": 4, "columns": 2}, dtype="float32")
+  sides = {"rows": 4, "columns": 2}  # no vision tokenizer lies beside it that tells the pixels of a code
+  small = golden.write_small(path / "hub")
+  emu3.convert_folder(small, path / "small", sides, dtype="float32", negative=OPTIONS["negative"])
   return load_pipeline(folder, drafts={"small": path / "small", **tiny_chameleon.save_heads(path, folder)})
 
 
@@ -54,7 +56,7 @@ def test_what_the_family_says(pipe):
   tables = {name: np.asarray(getattr(space, name)()) for name in ("embedding", "codebook")}
   np.testing.assert_array_equal(tables["embedding"], pipe.family.target.params["embed_tokens"]["weight"][config.drawn_ids])
   assert tables["codebook"].shape == (28, 4) and not tables["codebook"][24:].any()
-  assert pipe.family.fewest_slots == len(config.null_text) + 6 and pipe.encode("a").condition.tokens.shape == (1, 64)
+  assert pipe.family.fewest_slots == len(config.null_text) + 6 and pipe.encode("a").condition.tokens.shape == (1, 32)
   with pytest.raises(ValueError, match="cfg_interval -1"):
     pipe.sampling(cfg_interval=2)
   with pytest.raises(ValueError, match="a token in every prompt, prompt 2 is ''"):
@@ -114,6 +116,9 @@ def test_what_does_not_fit(folder, pipe, tmp_path):
     dataclasses.replace(family, target=swapped)
   other = dataclasses.replace(family.target, config=dataclasses.replace(config, rows=2))
   with pytest.raises(ValueError, match="does not fit the target: rows 2 instead of 4"):
+    family.check_fit(other, methods.Speculative.draft_family)
+  other = dataclasses.replace(family.target, config=dataclasses.replace(config, null_text=(3,)))
+  with pytest.raises(ValueError, match=r"does not fit the target: null_text \(3,\) instead of"):
     family.check_fit(other, methods.Speculative.draft_family)
   (copy / "tokenizer.json").unlink()
   with pytest.raises(ValueError, match="No tokenizer.json"):
