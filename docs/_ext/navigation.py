@@ -13,6 +13,7 @@ NAVIGATION = {
     "converting",
     "chameleon",
     "emu3",
+    "janus",
     "var",
     "dit",
     "text",

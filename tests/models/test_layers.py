@@ -12,6 +12,7 @@ from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.chameleon.chameleon_drawing import drawing_fns
 from jaxspec.models.conditions import Caption, ClassLabels, Prefixed, Prompt
+from jaxspec.models.janus import JanusConfig
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
@@ -30,6 +31,12 @@ CONFIGS = {
   "gpt_neo": (GPTNeoConfig(vocab_size=11, dim=16, num_layers=3, num_heads=2, max_positions=40, window_size=3), PROMPT),
   "chameleon": (
     ChameleonConfig(vocab_size=16, dim=8, num_layers=3, num_heads=2, ffn_hidden=12, num_codes=11, rows=2, columns=3),
+    PROMPT,
+  ),
+  "janus": (
+    JanusConfig(
+      11, 16, dim=8, num_layers=3, num_heads=2, ffn_hidden=12, code_dim=4, head_hidden=6, begin_text=1, begin_image=2, pad=9
+    ),
     PROMPT,
   ),
   "causal_tokens": (
@@ -98,7 +105,7 @@ def test_parts_put_together_are_the_network(name):
       np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", slow_but(["classes", "gpt_neo", "llama", "chameleon"], ["classes"]))
+@pytest.mark.parametrize("name", slow_but(["classes", "gpt_neo", "llama", "chameleon", "janus"], ["classes"]))
 def test_a_pipeline_of_two_stages_draws_the_same_tokens(name):
   fns, params, condition, _ = network(name)
 

@@ -10,6 +10,7 @@ from jaxspec.core.mesh import MeshSizes
 from jaxspec.io.shipped import named
 from jaxspec.methods import METHODS
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
+from jaxspec.models.janus import JanusConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
@@ -90,6 +91,23 @@ def test_heads_of_a_chameleon(tmp_path):
     draft, slots = plan.batches[0].speed.draft, model.prefix + model.num_tokens + plan.window
     multiplied = block + (2 * table if name == "ciar" else 2 * 16**2 + table)
     assert draft.operations == 2 * 2 * draft.inputs * (2 * multiplied + 4 * slots * 16)
+
+
+def test_a_folder_of_janus(tmp_path):
+  """It has a grid and an image tokenizer; its sizes are published, and no head can be put on it."""
+  config = JanusConfig(
+    10, 20, dim=16, num_layers=2, num_heads=2, ffn_hidden=24, head_hidden=12, rows=3, columns=4, begin_text=1, begin_image=2,
+    pad=9,
+  )  # fmt: skip
+  model = find_model(str(save(tmp_path / "tiny", config, 0)))
+  assert (model.num_tokens, model.vocab_size, model.guidance, model.grid, model.side) == (12, 10, 5.0, (3, 4), 48)
+  assert MODELS["janus-pro-7b"].draft == "janus-pro-1b" and MODELS["janus-pro-7b"].side == 384
+  for name in [name for name in PLANNED if METHODS[name].fits(methods.DISCRETE)]:
+    if name.startswith("eagle") or name == "ciar":
+      with pytest.raises(ValueError, match="a network that heads can be put on"):
+        make_plan(model, H100, method=small(name))
+    else:
+      assert make_plan(model, H100, method=small(name), acceptance=0.5).batches[0].fits
 
 
 def test_a_mesh_divides():

@@ -13,6 +13,7 @@ from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import OrderedLabels, Pairs
 from jaxspec.models.heads.eagle_head import EagleConfig, attach
 from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.janus import JanusConfig
 from jaxspec.models.language.emu3 import Emu3Config
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
@@ -52,6 +53,20 @@ CONFIGS = {
     end_frame=2,
     end_image=3,
     end_text=4,
+  ),
+  "janus": JanusConfig(
+    10,
+    20,
+    dim=16,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    ffn_hidden=24,
+    code_dim=4,
+    head_hidden=12,
+    begin_text=1,
+    begin_image=2,
+    pad=9,
   ),
   "causal_tokens": CausalTokensConfig(**HEAD, dim=16, num_layers=2, num_heads=2),
   "eagle": EagleConfig.of(LLAMAGEN),
@@ -132,6 +147,9 @@ PUBLISHED = {
   "llamagen-7b": 6_614_589_440,
   "anole-7b": 7_013_158_912 + 31 * 16_384,
   "emu3-8b": 8_492_011_520,
+  # The official classes without the tower, its aligner, the image tokenizer and the output matrix of texts.
+  "janus-pro-1b": 1_485_053_952,
+  "janus-pro-7b": 6_591_791_104,
 }
 
 

@@ -8,6 +8,7 @@ After that, process 0 of two with four devices each::
 """
 
 import dataclasses
+import shutil
 import sys
 from pathlib import Path
 
@@ -18,15 +19,17 @@ from jaxspec.io.bundle import write_bundle
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.heads.eagle_head import EagleConfig
+from jaxspec.models.janus import JanusConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.planning import program_text
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 from tests import devices
+from tests.models import janus_golden
 from tests.run import tiny, tiny_chameleon
 
 # Blocks of the targets. Every one is compiled for every mesh, so only one kind has two, to count exchanges per block.
-LAYERS = {"images": 1, "texts": 2, "codes": 1}
+LAYERS = {"images": 1, "texts": 2, "codes": 1, "janus": 1}
 ROWS, LENGTHS = 8, {"texts": 8}
 DIVIDED = ("data=2,model=4", "model=8")  # meshes that divide networks
 MESHES = (*DIVIDED, "data=8")
@@ -42,8 +45,13 @@ _ODD = tiny_chameleon.CONFIG.vocab_size // 2 * 2 + 1  # tables not divided by an
 CODES = dataclasses.replace(
   tiny_chameleon.CONFIG, num_layers=LAYERS["codes"], dim=64, num_heads=8, ffn_hidden=64, vocab_size=_ODD, rows=3, columns=3
 )
+JANUS = JanusConfig(
+  vocab_size=16, text_vocab_size=448, dim=64, num_layers=LAYERS["janus"], num_heads=8, ffn_hidden=64, head_hidden=32, rows=3,
+  columns=3, begin_text=400, begin_image=403, pad=402,
+)  # fmt: skip
 METHODS = {
   "images": ("ar", "speculative", "sjd", "eagle", "eagle-chain"), "texts": ("speculative",), "codes": ("sjd",),
+  "janus": ("speculative",),
   "vectors": ("cspd",), "masked": ("cspd",),
 }  # fmt: skip
 # Decodes of two processes, which are slow: the last of the methods on the meshes whose networks are divided.
@@ -52,8 +60,8 @@ EXPECTED = "one.npz"  # tokens of one device, by kind and method
 
 
 def make_bundles(path: Path) -> None:
-  """Images with a small draft and an EAGLE head, texts with grouped queries and a small draft, codes, and continuous
-  tokens."""
+  """Images with a small draft and an EAGLE head, texts with grouped queries and a small draft, codes, Janus with
+  a small draft, and continuous tokens."""
   tiny.save(path / "images/vq", dataclasses.replace(tiny.VQ, image_size=12, num_codes=16), 0)
   tiny.save(path / "images/target", IMAGES, 2, scale=0.2)
   tiny.save(path / "images/small", dataclasses.replace(IMAGES, num_layers=1, dim=32), 3, scale=0.2)
@@ -72,6 +80,14 @@ def make_bundles(path: Path) -> None:
   tiny.vectors(path / "vectors", tiny.CAUSAL)
   tiny.vectors(path / "masked", tiny.MAR)
   tiny_chameleon.text_tokenizer().save(str(path / "codes/target" / TOKENIZER_FILE))
+  tiny.save(path / "janus/target", JANUS, 11, scale=0.2)
+  tiny.save(path / "janus/small", dataclasses.replace(JANUS, dim=32), 12, scale=0.2)
+  tiny.save(path / "janus/vq", dataclasses.replace(tiny.VQ, image_size=12, num_codes=16), 0)
+  shutil.copyfile(janus_golden.FOLDER / "target" / TOKENIZER_FILE, path / "janus/target" / TOKENIZER_FILE)
+  write_bundle(
+    path / "janus", target="target", drafts={"small": "small"}, parts={"tokenizer": "vq"}, sampling={"cfg_scale": 2.0},
+    options={"gamma": 3},
+  )  # fmt: skip
   # Without the released top-p: programs with few optimisations may compute the logits twice, with different nuclei.
   sampling, options = {"cfg_scale": 3.0, "top_k": 6}, {"window": 4}
   write_bundle(path / "codes", target="target", parts={"tokenizer": "vq"}, sampling=sampling, options=options)

@@ -10,6 +10,7 @@ from jaxspec.core import mesh
 from jaxspec.io import checkpoints
 from jaxspec.methods import Speculative
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
+from jaxspec.models.janus import JanusConfig, janus_fns
 from jaxspec.models.language.emu3 import Emu3Config, emu3_fns
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.language.llama import LlamaConfig, llama_fns
@@ -49,10 +50,12 @@ FAMILIES = {
   "llama": (llama_fns, LlamaConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8, attention_bias=True)),
   "chameleon": (chameleon_fns, ChameleonConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8)),
   "emu3": (emu3_fns, Emu3Config(num_layers=1, dim=16, num_heads=4, num_kv_heads=2, ffn_hidden=8)),
+  "janus": (janus_fns, JanusConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8, head_hidden=8)),
   "gpt_neo": (gpt_neo_fns, GPTNeoConfig(num_layers=1, dim=16, num_heads=2, vocab_size=64)),
 }
-VOCAB = ("tok_embeddings", "output", "embed_tokens", "lm_head", "wte")  # token tables and output heads
-COPIED = ("cls_embedding.", "wpe.")  # matrices that every device keeps whole
+VOCAB = ("tok_embeddings", "output", "embed_tokens", "lm_head", "vision_head", "wte")  # token tables and output heads
+COPIED = ("cls_embedding.", "wpe.", "gen_embed.", "gen_aligner.")  # matrices that every device keeps whole
+BIASES = tuple(f"{name}.bias" for name in ("c_fc", "q_proj", "k_proj", "v_proj", "output_mlp_projector", "vision_head"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -64,12 +67,10 @@ def test_every_matrix_is_divided(family):
   blocks = checkpoints.flatten(mesh.param_specs(params, 2, vocab=False))
   of_vocab = {name for name in specs if blocks[name] != specs[name]}
   assert all(blocks[name] == PartitionSpec() for name in of_vocab)
-  assert of_vocab == {name for name in specs if name.partition(".")[0] in VOCAB}
+  assert of_vocab == {name for name in specs if set(name.split(".")) & set(VOCAB)}
   for name, leaf in checkpoints.flatten(params).items():
     is_norm = leaf.ndim < 2 or "_norm." in name
-    if name.startswith(COPIED) or (
-      is_norm and not name.endswith(("c_fc.bias", "q_proj.bias", "k_proj.bias", "v_proj.bias"))
-    ):
+    if name.startswith(COPIED) or (is_norm and not name.endswith(BIASES)):
       assert specs[name] == PartitionSpec(), name
     else:
       assert "model" in tuple(specs[name]), name
