@@ -188,10 +188,11 @@ def main(
     return _in_words(hugging_face.export_folder(source, destination, ARCHITECTURE))
   fields = command.read_fields(config_file)
   command.check_fields(FAMILY, fields)
-  prompts = dict(ratio=ratio, area=image_area, suffix=suffix, negative=negative_prompt)
   with command.shown() as on_write:
-    parts = dict(text=tokenizer, image=image_tokenizer, on_write=on_write)
-    config = convert_folder(source, destination, fields, dtype=dtype, **prompts, **parts)
+    config = convert_folder(
+      source, destination, fields, dtype=dtype, text=tokenizer, image=image_tokenizer, ratio=ratio, area=image_area,
+      suffix=suffix, negative=negative_prompt, on_write=on_write,
+    )  # fmt: skip
   return _in_words(config)
 
 
