@@ -21,7 +21,8 @@ from .rules import Shape, conv, norm
 _NET = "{net:encoder|decoder}"
 _LEVEL = "{way:encoder.down|decoder.up}.{level}"
 
-RULES = (
+# Encoder and decoder, which other autoencoders have too.
+CODER_RULES = (
   *conv(f"{_NET}.{{part:conv_in|conv_out}}"),
   *conv(f"{_LEVEL}.block.{{block}}.{{part:conv1|conv2|nin_shortcut}}"),
   *norm(f"{_LEVEL}.block.{{block}}.{{part:norm1|norm2}}"),
@@ -34,8 +35,8 @@ RULES = (
   *conv(f"{_NET}.mid.attn_1.{{part:q|k|v|proj_out}}"),
   *norm(f"{_NET}.mid.attn_1.norm"),
   *norm(f"{_NET}.norm_out"),
-  *conv("{part:quant_conv|post_quant_conv}"),
 )
+RULES = (*CODER_RULES, *conv("{part:quant_conv|post_quant_conv}"))
 
 
 def inferred_fields(

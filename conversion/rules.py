@@ -9,6 +9,7 @@ import numpy as np
 Shape = tuple[int, ...]
 
 _HWIO = (2, 3, 1, 0)  # PyTorch's convolutions are [out, in, kh, kw], ours [kh, kw, in, out]
+_DHWIO = (2, 3, 4, 1, 0)  # the same over frames
 _LINEAR_HWIO = (None, None, 1, 0)
 _PLACEHOLDER = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 
@@ -78,6 +79,11 @@ class Rule:
 def conv(source: str, target: str | None = None) -> tuple[Rule, Rule]:
   """Rules of a convolution: weight and bias."""
   return _layer(source, target, _HWIO)
+
+
+def frame_conv(source: str, target: str | None = None) -> tuple[Rule, Rule]:
+  """Rules of a convolution over frames: weight and bias."""
+  return _layer(source, target, _DHWIO)
 
 
 def linear_as_conv(source: str, target: str | None = None) -> tuple[Rule, Rule]:

@@ -12,6 +12,7 @@ NAVIGATION = {
     "adding",
     "converting",
     "chameleon",
+    "emu3",
     "janus",
     "var",
     "dit",

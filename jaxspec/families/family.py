@@ -135,6 +135,11 @@ class Family:
     """Ids that end a row, None if all rows have the same number of tokens."""
     return None
 
+  @property
+  def fewest_slots(self) -> int:
+    """The least number of slots of a `jaxspec.models.conditions.Prompt`."""
+    return 1
+
   def row_tokens(self, sampling: AnySampling) -> int | None:
     """Tokens of a row: from `space`, unless the number depends on the settings."""
     del sampling

@@ -1,7 +1,7 @@
 """Images of networks that read the text of a prompt themselves, in a vocabulary of their own, and then draw image codes.
 
-What Anole, Lumina-mGPT and Janus-Pro share: the prompt is a `Prompt` without a text encoder, guidance applies to all tokens,
-and the folder of a converted network has its ``tokenizer.json`` and its image tokenizer.
+What Anole, Lumina-mGPT, Emu3 and Janus-Pro share: the prompt is a `Prompt` without a text encoder, guidance applies to all
+tokens, and the folder of a converted network has its ``tokenizer.json`` and its image tokenizer.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PromptedImages(Family):
     """Codes ``[B, rows * columns]`` of whole images ``[B, N]``."""
     return tokens
 
-  def check_parts(self, num_codes: int, num_texts: int, ids: Mapping[str, int]) -> None:
+  def check_parts(self, num_codes: int, num_texts: int, ids: Mapping[str, Any]) -> None:
     """Checks that image tokenizer and vocabulary are the network's.
 
     Args:
@@ -105,7 +105,8 @@ class PromptedImages(Family):
   def encode(self, prompts: str | Sequence[str], captions: Sequence[str] | None = None) -> Encoded:
     """`Prompt` of texts, padded on the left, in the network's training format."""
     prompts = check_texts(prompts, "prompt")
-    return Encoded(pad_left([self.row_of(prompt) for prompt in prompts]), check_captions(captions, prompts, "prompts"))
+    rows = [self.row_of(prompt) for prompt in prompts]
+    return Encoded(pad_left(rows, self.fewest_slots), check_captions(captions, prompts, "prompts"))
 
   def decode(self, tokens: HostArray, *, lengths=None, condition=None, sampling=None) -> np.ndarray:
     """Images ``[B, H, W, 3]`` uint8 of ``tokens [B, N]``.

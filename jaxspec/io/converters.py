@@ -28,6 +28,8 @@ CONVERTERS: Registry[Converter] = Registry(
     "t5": Converter(f"{_PACKAGE}.t5:main", "The encoder of a T5 1.1 or Flan-T5, for captions."),
     "chameleon": Converter(f"{_PACKAGE}.chameleon:main", "An Anole or Lumina-mGPT network (Chameleon)."),
     "chameleon-vq": Converter(f"{_PACKAGE}.chameleon_vq:main", "The image tokenizer of Chameleon networks."),
+    "emu3": Converter(f"{_PACKAGE}.emu3:main", "An Emu3 network that draws images (Emu3-Gen)."),
+    "emu3-vq": Converter(f"{_PACKAGE}.emu3_vq:main", "The vision tokenizer of Emu3."),
     "janus": Converter(f"{_PACKAGE}.janus:main", "A Janus-Pro network with its image tokenizer."),
     "mar": Converter(f"{_PACKAGE}.mar:main", "A MAR network with its diffusion head (MAR-B, MAR-L, MAR-H)."),
     "mar-vae": Converter(f"{_PACKAGE}.mar_vae:main", "MAR's KL autoencoder (KL-16)."),

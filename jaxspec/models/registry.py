@@ -18,6 +18,7 @@ from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns
 from jaxspec.models.janus import JanusConfig, janus_fns
+from jaxspec.models.language.emu3 import Emu3Config, emu3_fns
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.language.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
@@ -27,6 +28,7 @@ from jaxspec.models.nn.config_checks import config_of
 from jaxspec.models.text_encoders.t5 import T5Config, t5_fns
 from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig, text_encoder_fns
 from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig, chameleon_vq_fns
+from jaxspec.models.tokenizers.emu3_vq import Emu3VQConfig, emu3_vq_fns
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, kl_vae_fns
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig, llamagen_vq_fns
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
@@ -53,9 +55,12 @@ class FamilySpec(NamedTuple):
 
 
 _ROOMS = (
-  "token_images", "texts", "continuous_images", "chameleon_images", "janus_images", "scale_images", "denoised_images",
+  "token_images", "texts", "continuous_images", "chameleon_images", "emu3_images", "janus_images", "scale_images",
+  "denoised_images",
 )  # fmt: skip
-_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _JANUS, _MAPS, _STATES = (f"jaxspec.families.{name}:make_family" for name in _ROOMS)
+_IMAGES, _TEXT, _VECTORS, _CHAMELEON, _EMU3, _JANUS, _MAPS, _STATES = (
+  f"jaxspec.families.{name}:make_family" for name in _ROOMS
+)
 
 
 def _check(name: str, spec: FamilySpec, families: Mapping[str, FamilySpec]) -> None:
@@ -77,6 +82,8 @@ FAMILIES: Registry[FamilySpec] = Registry(
     "llama": FamilySpec(LlamaConfig, llama_fns, _TEXT),
     "chameleon": FamilySpec(ChameleonConfig, chameleon_fns, _CHAMELEON),
     "chameleon_vq": FamilySpec(ChameleonVQConfig, chameleon_vq_fns),
+    "emu3": FamilySpec(Emu3Config, emu3_fns, _EMU3),
+    "emu3_vq": FamilySpec(Emu3VQConfig, emu3_vq_fns),
     "janus": FamilySpec(JanusConfig, janus_fns, _JANUS),
     "mar": FamilySpec(MARConfig, mar_fns, _VECTORS),
     "causal_tokens": FamilySpec(CausalTokensConfig, causal_token_fns, _VECTORS),

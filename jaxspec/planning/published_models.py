@@ -15,15 +15,18 @@ from jaxspec.io import checkpoints, shipped
 from jaxspec.io.bundle import read_bundle
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
-from jaxspec.models.chameleon.chameleon_drawing import TRUNK
-from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt
+from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt, padded_length
 from jaxspec.models.dit.dit import DiTConfig
 from jaxspec.models.janus import JanusConfig
+from jaxspec.models.language.emu3 import Emu3Config
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
+from jaxspec.models.language.image_language import ImageLanguageConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.mar.mar import MARConfig
+from jaxspec.models.tokenizers.emu3_vq import Emu3VQConfig
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
+from jaxspec.models.trunk import trunk_of
 from jaxspec.models.var.var import VARConfig
 from jaxspec.planning.sizes import Sized, sized
 
@@ -43,6 +46,7 @@ _VQ16 = LlamaGenVQConfig.named("VQ-16")
 _CHAMELEON_VQ = LlamaGenVQConfig(codebook_size=8192, codebook_dim=256)
 _ANOLE_PREFIX = 66  # a prompt of 64 tokens
 _JANUS_PREFIX = 71  # the same, in a conversation
+_EMU3_PREFIX = 128  # slots of prompts and of the negative prompt, which has about 60 tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,15 +137,27 @@ def _llamagen(name: str, size: str, num_tokens: int = 256, *, text: bool = False
   return Model(name, "llamagen", config, num_tokens, config.prefix_len, guidance, tokenizer=_VQ16, text=encoder)
 
 
-def _chameleon(name: str, config: ChameleonConfig, prefix: int, marks: int = 0) -> Model:
-  """Anole and Lumina-mGPT: only the output rows of image tokens are computed.
+def _image_language(name: str, config: ImageLanguageConfig, prefix: int, tokenizer: Any, marks: int = 0) -> Model:
+  """Networks that draw images in a vocabulary of texts: only the output rows of image tokens are computed.
 
   Args:
-    marks: tokens that the published decoders draw besides an image: its two sizes and the markers around it.
+    marks: tokens that the published decoders draw besides an image: its sizes and the markers around it.
   """
-  fields = TRUNK.head_fields(config)
+  fields = trunk_of(config).head_fields(config)
   num_tokens, logits = fields["num_tokens"] + marks, fields["vocab_size"]
-  return Model(name, "chameleon", config, num_tokens, prefix, 3.0, logits=logits, tokenizer=_CHAMELEON_VQ)
+  family = registry.family_name(config)
+  return Model(name, family, config, num_tokens, prefix, 3.0, logits=logits, tokenizer=tokenizer)
+
+
+def _chameleon(name: str, config: ChameleonConfig, prefix: int, marks: int = 0) -> Model:
+  """Anole and Lumina-mGPT."""
+  return _image_language(name, config, prefix, _CHAMELEON_VQ, marks)
+
+
+def _emu3(name: str, config: Emu3Config) -> Model:
+  """Emu3-Gen; the published decoder also draws the ends of the frame, of the image and of the text."""
+  prefix = padded_length(max(_EMU3_PREFIX, len(config.prompt_ids(config.null_text))))
+  return _image_language(name, config, prefix, Emu3VQConfig(), marks=3)
 
 
 def _lumina(side: int) -> Model:
@@ -185,6 +201,7 @@ _FOUND = (
   _lumina(512),
   _lumina(768),
   _lumina(1024),
+  _emu3("emu3-8b", Emu3Config()),
   _janus("janus-pro-1b", JanusConfig.named("1B")),
   _janus("janus-pro-7b", JanusConfig.named("7B"), "janus-pro-1b"),
   _mar("mar-b", "MAR-B", 2.9, None),
@@ -225,6 +242,8 @@ def find_model(name: str) -> Model:
     raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole {whole} ({family})")
   if isinstance(config, ChameleonConfig):
     return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
+  if isinstance(config, Emu3Config):
+    return _emu3(Path(name).resolve().name, config)
   if isinstance(config, JanusConfig):
     return _janus(Path(name).resolve().name, config)
   is_text = hasattr(config, "max_positions")

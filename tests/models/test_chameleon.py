@@ -12,9 +12,9 @@ from jaxspec.core.token_space import TokenSpace
 from jaxspec.io.text.language_tokenizer import pad_left
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.chameleon.chameleon_drawing import drawing_fns, drawing_params, null_prompt
-from jaxspec.models.chameleon.image_rows import ImageRows
 from jaxspec.models.conditions import Prefixed, Prompt
 from jaxspec.models.guidance import Guided, guided
+from jaxspec.models.language.image_rows import ImageRows
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from jaxspec.testing import Tape

@@ -12,6 +12,7 @@ from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.heads.eagle_head import EagleConfig, borrowed
 from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.language.emu3 import Emu3Config
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
@@ -24,11 +25,18 @@ LUMINA = ChameleonConfig(
   vocab_size=14, dim=8, num_layers=2, num_heads=2, ffn_hidden=12, layout="lumina", rows=2, columns=4, rope_theta=500.0, **IDS
 )
 
+ENDS = dict(end_row=0, end_frame=1, end_image=2, end_text=3)
+EMU3 = Emu3Config(
+  vocab_size=16, dim=8, num_layers=2, num_heads=2, num_kv_heads=1, ffn_hidden=12, rows=2, columns=4, num_codes=6,
+  first_code=9, **ENDS,
+)  # fmt: skip
 LLAMA = LlamaConfig(vocab_size=9, dim=8, num_layers=2, num_heads=2, ffn_hidden=12)
 NEO = GPTNeoConfig(vocab_size=9, dim=8, num_layers=2, num_heads=2)
 
 
-@pytest.mark.parametrize("config", [TARGET, LUMINA, LLAMA, NEO], ids=["llamagen", "chameleon", "llama", "gpt_neo"])
+@pytest.mark.parametrize(
+  "config", [TARGET, LUMINA, EMU3, LLAMA, NEO], ids=["llamagen", "chameleon", "emu3", "llama", "gpt_neo"]
+)
 def test_tables_are_rows_of_the_ids_that_are_drawn(config):
   """``output`` turns the features into the logits, ``embedding`` is the input."""
   trunk = trunk_of(config)

@@ -189,6 +189,8 @@ def test_the_grid_of_a_model_is_that_of_its_family(tmp_path, kind, grid):
 
 def test_row_ends_are_a_column():
   assert MODELS["anole-7b"].grid == (32, 32) and MODELS["lumina-7b-768"].grid == (48, 49)
+  emu3 = MODELS["emu3-8b"]
+  assert (emu3.grid, emu3.side, emu3.num_tokens, emu3.vocab_size, emu3.prefix) == ((90, 91), 720, 8193, 32772, 128)
   assert MODELS["lumina-7b-768"].side == 768 and MODELS["gpt-neo-1.3b"].side is None
 
 

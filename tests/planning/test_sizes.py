@@ -14,6 +14,7 @@ from jaxspec.models.conditions import OrderedLabels, Pairs
 from jaxspec.models.heads.eagle_head import EagleConfig, attach
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.janus import JanusConfig
+from jaxspec.models.language.emu3 import Emu3Config
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
@@ -36,6 +37,22 @@ CONFIGS = {
   "gpt_neo": GPTNeoConfig(vocab_size=10, max_positions=40, dim=16, num_layers=2, num_heads=2),
   "chameleon": ChameleonConfig(
     vocab_size=10, dim=16, num_layers=2, num_heads=4, num_kv_heads=2, ffn_hidden=24, num_codes=4, rows=2, columns=2
+  ),
+  "emu3": Emu3Config(
+    vocab_size=10,
+    dim=16,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    ffn_hidden=24,
+    num_codes=2,
+    first_code=8,
+    rows=2,
+    columns=2,
+    end_row=1,
+    end_frame=2,
+    end_image=3,
+    end_text=4,
   ),
   "janus": JanusConfig(
     10,
@@ -119,7 +136,8 @@ def count(family: str, config) -> int:
 
 
 KEY = jax.random.key(0)
-# docs of FoundationVision/LlamaGen; Chameleon-7B's 7,013,158,912 have one norm of queries and keys for all heads; LTH14/mar.
+# docs of FoundationVision/LlamaGen; Chameleon-7B's 7,013,158,912 have one norm of queries and keys for all heads; LTH14/mar;
+# the constructor of baaivision/Emu3.
 PUBLISHED = {
   "llamagen-b": 110_888_448,
   "llamagen-l": 342_910_976,
@@ -128,6 +146,7 @@ PUBLISHED = {
   "llamagen-3b": 3_096_659_200,
   "llamagen-7b": 6_614_589_440,
   "anole-7b": 7_013_158_912 + 31 * 16_384,
+  "emu3-8b": 8_492_011_520,
   # The official classes without the tower, its aligner, the image tokenizer and the output matrix of texts.
   "janus-pro-1b": 1_485_053_952,
   "janus-pro-7b": 6_591_791_104,
@@ -135,7 +154,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("name", [
-  name if name in ("llamagen-xl", "llamagen-7b", "anole-7b") else pytest.param(name, marks=pytest.mark.slow)
+  name if name in ("llamagen-xl", "llamagen-7b", "anole-7b", "emu3-8b") else pytest.param(name, marks=pytest.mark.slow)
   for name in PUBLISHED
 ])  # fmt: skip
 def test_published_counts(name):

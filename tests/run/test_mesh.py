@@ -11,6 +11,7 @@ from jaxspec.io import checkpoints
 from jaxspec.methods import Speculative
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.janus import JanusConfig, janus_fns
+from jaxspec.models.language.emu3 import Emu3Config, emu3_fns
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
 from jaxspec.models.language.llama import LlamaConfig, llama_fns
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
@@ -48,6 +49,7 @@ FAMILIES = {
   "llamagen": (llamagen_fns, LlamaGenConfig(num_layers=1, dim=16, num_heads=2, num_kv_heads=2, multiple_of=8)),
   "llama": (llama_fns, LlamaConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8, attention_bias=True)),
   "chameleon": (chameleon_fns, ChameleonConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8)),
+  "emu3": (emu3_fns, Emu3Config(num_layers=1, dim=16, num_heads=4, num_kv_heads=2, ffn_hidden=8)),
   "janus": (janus_fns, JanusConfig(num_layers=1, dim=16, num_heads=2, ffn_hidden=8, head_hidden=8)),
   "gpt_neo": (gpt_neo_fns, GPTNeoConfig(num_layers=1, dim=16, num_heads=2, vocab_size=64)),
 }

@@ -60,9 +60,9 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
   return ids
 
 
-def pad_left(rows: Sequence[Sequence[int]]) -> Prompt:
-  """Rows of ids as one `Prompt` with numpy leaves, of the longest row's `padded_length`."""
-  width = padded_length(max(len(row) for row in rows))
+def pad_left(rows: Sequence[Sequence[int]], fewest: int = 0) -> Prompt:
+  """Rows of ids as one `Prompt` with numpy leaves, of the `padded_length` of the longest row, or of ``fewest`` ids."""
+  width = padded_length(max(fewest, *(len(row) for row in rows)))
   tokens, mask = np.zeros((len(rows), width), np.int32), np.zeros((len(rows), width), bool)
   for position, row in enumerate(rows):
     tokens[position, width - len(row) :], mask[position, width - len(row) :] = row, True

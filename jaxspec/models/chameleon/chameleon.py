@@ -14,22 +14,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 
-from jaxspec.core.types import Array, ModelFns, ModelOutput, PyTree
-from jaxspec.models.chameleon.image_rows import ImageRows
-from jaxspec.models.conditions import Prefixed, Prompt
-from jaxspec.models.language.language import language_fns, read_inputs
+from jaxspec.core.types import Array, ModelFns
+from jaxspec.models.language.image_language import ImageLanguage, ImageLanguageConfig
+from jaxspec.models.language.language import language_fns
 from jaxspec.models.nn.causal import Attention, LayerCache, Positions, pre_norm
-from jaxspec.models.nn.config_checks import HeadSizes
-from jaxspec.models.nn.linear import Embedding, Linear
 from jaxspec.models.nn.mlp import SwiGLU
 from jaxspec.models.nn.norm import RMSNorm, layer_norm
-from jaxspec.models.nn.rope_text import Rope, rope_table, rotate_halves
-from jaxspec.models.nn.transformer import Transformer, enter, read_out
+from jaxspec.models.nn.rope_text import rotate_halves
 
 # How prompts and images are written: Anole's images are codes alone, Lumina-mGPT's have row ends and tokens of their size.
 LAYOUTS = ("anole", "lumina")
@@ -41,7 +37,7 @@ _QK_NORM_EPS = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
-class ChameleonConfig(HeadSizes):
+class ChameleonConfig(ImageLanguageConfig):
   """Architecture of one network, and how images stand in its vocabulary. The defaults are Anole-7B.
 
   Attributes:
@@ -86,41 +82,22 @@ class ChameleonConfig(HeadSizes):
   tensor_parallel: bool = False
 
   def __post_init__(self):
-    self.check_heads(2)
+    self.check_images()
     if self.layout not in LAYOUTS:
       raise ValueError(f"Must have a layout in {', '.join(LAYOUTS)}, we instead got {self.layout!r}")
     if self.null_start not in (None, *NULL_STARTS):
       raise ValueError(f"Must have null_start in {', '.join(NULL_STARTS)}, we instead got {self.null_start!r}")
-    if min(self.rows, self.columns, self.num_codes) < 1:
-      raise ValueError(f"Must have rows, columns and codes, we instead got {self.rows}, {self.columns}, {self.num_codes}")
     if self.has_row_ends and (self.rows % 2 or self.columns % 2):
       raise ValueError(f"Must have even rows and columns for Lumina-mGPT, we instead got {self.rows} x {self.columns}")
-    _ = self.rope  # refuses an impossible base
-
-  @property
-  def rope(self) -> Rope:
-    return Rope(self.rope_theta)
 
   @property
   def has_row_ends(self) -> bool:
     return self.layout == "lumina"
 
   @property
-  def grid(self) -> tuple[int, int]:
-    """Rows and columns of the tokens of an image, the column of row ends included."""
-    return self.rows, self.columns + self.has_row_ends
-
-  @property
-  def image_rows(self) -> ImageRows | None:
-    """Where rows end; None for images of codes alone."""
-    return ImageRows(self.num_codes, self.rows, self.columns) if self.has_row_ends else None
-
-  @property
-  def drawn_ids(self) -> np.ndarray:
-    """``[V]`` int32, ids of the local tokens: the codes, and with row ends those that end rows and images."""
-    codes = np.arange(self.first_code, self.first_code + self.num_codes, dtype=np.int32)
-    ends = [self.end_row, self.end_image] if self.has_row_ends else []
-    return np.concatenate([codes, np.asarray(ends, np.int32)])
+  def end_ids(self) -> tuple[int, ...]:
+    """See `ImageLanguageConfig.end_ids`."""
+    return (self.end_row, self.end_image) if self.has_row_ends else ()
 
   @property
   def null_begins(self) -> str:
@@ -163,41 +140,11 @@ class Block(nn.Module):
     return x + norm2(mlp(x)), cache
 
 
-class Chameleon(Transformer):
-  """The transformer; see the module docstring. Call it through `chameleon_fns` or `drawing_fns`.
-
-  Attributes:
-    draws: whether tokens are local ids of images.
-  """
+class Chameleon(ImageLanguage):
+  """The transformer; see the module docstring. Call it through `chameleon_fns` or `drawing_fns`."""
 
   config: ChameleonConfig
-  draws: bool = False
-
-  def setup(self):
-    cfg = self.config
-    self.embed_tokens = Embedding(cfg.vocab_size, cfg.dim)
-    self.layers = [Block(cfg) for _ in range(cfg.num_layers)]
-    self.norm = RMSNorm(cfg.norm_eps)
-    self.lm_head = Linear(len(cfg.drawn_ids) if self.draws else cfg.vocab_size)
-
-  def embed(self, inputs, cache=None, positions=None, mask=None, inject=None, slot=None) -> tuple[Array, Positions]:
-    cfg = self.config
-    inputs = self._of_vocabulary(inputs) if self.draws else inputs
-    ids, text_positions, at = read_inputs(inputs, cache, positions, mask, slot)
-    at = dataclasses.replace(at, rotation=rope_table(cfg.rope, text_positions, cfg.head_dim))
-    return enter(self.embed_tokens(ids), cfg.dtype, inject), at
-
-  def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
-    return read_out(self.norm(x), self.lm_head, logits_at)
-
-  def _of_vocabulary(self, inputs: PyTree) -> PyTree:
-    """Inputs whose local ids are replaced by the vocabulary's; those of prompts are already."""
-    if isinstance(inputs, Prompt):
-      return inputs
-    look_up = lambda tokens: jnp.take(jnp.asarray(self.config.drawn_ids), tokens, mode="clip")
-    if isinstance(inputs, Prefixed):
-      return Prefixed(inputs.condition, look_up(inputs.tokens))
-    return look_up(inputs)
+  block_type: ClassVar = Block
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Convolutional blocks of VQGAN-style image tokenizers: residual block, attention, change of resolution.
 
-Images are channels-last; convolution weights are ``[kh, kw, in, out]``. Submodules carry the names of the usual state
+Images are channels-last; convolution weights are ``[kh, kw, in, out]``. Blocks that get codes have norms that depend on them
+(`SpatialNorm`). Submodules carry the names of the usual state
 dicts (``norm1``, ``conv1``, ``nin_shortcut``, ``proj_out``, ...).
 """
 
@@ -61,6 +62,32 @@ class GroupNorm(nn.Module):
     return (normed * weight.reshape(1, 1, 1, -1) + bias.reshape(1, 1, 1, -1)).astype(x.dtype)
 
 
+class SpatialNorm(nn.Module):
+  """Group norm whose scale and bias at every pixel are linear in the code there (MoVQ, arXiv 2209.09002)."""
+
+  num_groups: int = DEFAULT_GROUPS
+
+  @nn.compact
+  def __call__(self, x: Array, codes: Array) -> Array:
+    """Normed ``x [B, H, W, C]``; ``codes [B, h, w, e]`` cover the image, H and W are multiples of h and w."""
+    normed = GroupNorm(self.num_groups, name="norm_layer")(x)
+    scale, bias = (Conv(x.shape[-1], size=1, name=name)(codes.astype(x.dtype)) for name in ("conv_y", "conv_b"))
+    times = x.shape[1] // codes.shape[1], x.shape[2] // codes.shape[2]
+    return normed * enlarged(scale, *times) + enlarged(bias, *times)
+
+
+def normed(x: Array, codes: Array | None, num_groups: int, name: str) -> Array:
+  """A norm of the calling module: `GroupNorm`, or with codes `SpatialNorm`."""
+  return GroupNorm(num_groups, name=name)(x) if codes is None else SpatialNorm(num_groups, name=name)(x, codes)
+
+
+def enlarged(x: Array, rows: int, columns: int) -> Array:
+  """``x [B, H, W, C]`` with every pixel ``rows`` times below itself and ``columns`` times beside itself."""
+  batch, height, width, channels = x.shape
+  repeated = jnp.broadcast_to(x[:, :, None, :, None, :], (batch, height, rows, width, columns, channels))
+  return repeated.reshape(batch, rows * height, columns * width, channels)
+
+
 class ResBlock(nn.Module):
   """``x + conv2(swish(norm2(conv1(swish(norm1(x))))))``; a 1x1 convolution on the skip where the channels change."""
 
@@ -68,9 +95,9 @@ class ResBlock(nn.Module):
   num_groups: int = DEFAULT_GROUPS
 
   @nn.compact
-  def __call__(self, x: Array) -> Array:
-    h = Conv(self.features, name="conv1")(jax.nn.silu(GroupNorm(self.num_groups, name="norm1")(x)))
-    h = Conv(self.features, name="conv2")(jax.nn.silu(GroupNorm(self.num_groups, name="norm2")(h)))
+  def __call__(self, x: Array, codes: Array | None = None) -> Array:
+    h = Conv(self.features, name="conv1")(jax.nn.silu(normed(x, codes, self.num_groups, "norm1")))
+    h = Conv(self.features, name="conv2")(jax.nn.silu(normed(h, codes, self.num_groups, "norm2")))
     if x.shape[-1] != self.features:
       x = Conv(self.features, size=1, name="nin_shortcut")(x)
     return x + h
@@ -82,9 +109,9 @@ class AttnBlock(nn.Module):
   num_groups: int = DEFAULT_GROUPS
 
   @nn.compact
-  def __call__(self, x: Array) -> Array:
+  def __call__(self, x: Array, codes: Array | None = None) -> Array:
     batch, height, width, channels = x.shape
-    h = GroupNorm(self.num_groups, name="norm")(x)
+    h = normed(x, codes, self.num_groups, "norm")
     q, k, v = (y.reshape(batch, height * width, channels) for y in self.project(h))
     scores = jnp.einsum("bqc,bkc->bqk", q, k).astype(jnp.float32) * channels**-0.5
     weights = jax.nn.softmax(scores, axis=-1).astype(x.dtype)
@@ -117,9 +144,7 @@ class Upsample(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    batch, height, width, channels = x.shape
-    doubled = jnp.broadcast_to(x[:, :, None, :, None, :], (batch, height, 2, width, 2, channels))
-    return Conv(channels, name="conv")(doubled.reshape(batch, 2 * height, 2 * width, channels))
+    return Conv(x.shape[-1], name="conv")(enlarged(x, 2, 2))
 
 
 class Level(nn.Module):
@@ -134,23 +159,27 @@ class Level(nn.Module):
   attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
-  def __call__(self, x: Array) -> Array:
+  def __call__(self, x: Array, codes: Array | None = None) -> Array:
     for i in range(self.num_res_blocks):
-      x = ResBlock(self.features, self.num_groups, name=f"{self.block_name}_{i}")(x)
+      x = ResBlock(self.features, self.num_groups, name=f"{self.block_name}_{i}")(x, codes)
       if self.attention:
-        x = self.attn_block(self.num_groups, name=f"attn_{i}")(x)
+        x = self.attn_block(self.num_groups, name=f"attn_{i}")(x, codes)
     if self.resample is not None:
       x = self.resample(name=self.resample.__name__.lower())(x)
     return x
 
 
 def middle(
-  x: Array, names: tuple[str, str, str], num_groups: int = DEFAULT_GROUPS, attn_block: type[AttnBlock] = AttnBlock
+  x: Array,
+  names: tuple[str, str, str],
+  num_groups: int = DEFAULT_GROUPS,
+  attn_block: type[AttnBlock] = AttnBlock,
+  codes: Array | None = None,
 ) -> Array:
   """Residual block, attention and residual block of the calling module, with their names."""
-  x = ResBlock(x.shape[-1], num_groups, name=names[0])(x)
-  x = attn_block(num_groups, name=names[1])(x)
-  return ResBlock(x.shape[-1], num_groups, name=names[2])(x)
+  x = ResBlock(x.shape[-1], num_groups, name=names[0])(x, codes)
+  x = attn_block(num_groups, name=names[1])(x, codes)
+  return ResBlock(x.shape[-1], num_groups, name=names[2])(x, codes)
 
 
 def check_images(images: Array, factor: int) -> None:

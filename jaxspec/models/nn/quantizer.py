@@ -75,9 +75,14 @@ def nearest_rows(latent: Array, codebook: Array) -> Array:
   return jnp.argmin(distance, axis=-1).astype(jnp.int32)
 
 
+def rows(codebook: Array, indices: Array) -> Array:
+  """Rows ``[..., C]`` of ``codebook [V, C]`` at ``indices [...]`` int32, as they are."""
+  return jnp.take(codebook, indices, axis=0, mode="clip")
+
+
 def lookup(codebook: Array, indices: Array) -> Array:
   """Normalised rows ``[..., C]`` float32 of ``codebook [V, C]`` at ``indices [...]`` int32."""
-  return normalise(jnp.take(codebook, indices, axis=0, mode="clip"))
+  return normalise(rows(codebook, indices))
 
 
 def straight_through(z: Array, e: Array) -> Array:

@@ -15,17 +15,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-import flax.linen as nn
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array
 from jaxspec.models.nn import quantizer
 from jaxspec.models.nn.conv import DEFAULT_GROUPS, Conv
 from jaxspec.models.nn.levels import Levels
-from jaxspec.models.nn.linear import Embedding
 from jaxspec.models.tokenizers.kl_vae import Decoder, Encoder
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns
-from jaxspec.models.tokenizers.vqgan import VQGAN, vqgan_fns
+from jaxspec.models.tokenizers.vqgan import VQGAN, Codebook, vqgan_fns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,18 +61,6 @@ class ChameleonVQConfig(Levels):
     return self.z_channels
 
 
-class Codebook(nn.Module):
-  """Keeps the codebook under its official name."""
-
-  config: ChameleonVQConfig
-
-  def setup(self):
-    self.embedding = Embedding(self.config.codebook_size, self.config.codebook_dim, std=1.0)
-
-  def __call__(self, indices: Array) -> Array:
-    return self.embedding(indices)
-
-
 class ChameleonVQ(VQGAN):
   """The tokenizer; see the module docstring. Call it through `chameleon_vq_fns`."""
 
@@ -94,5 +80,4 @@ class ChameleonVQ(VQGAN):
 @functools.cache
 def chameleon_vq_fns(config: ChameleonVQConfig) -> TokenizerFns:
   """Pure functions of one tokenizer; the same object for equal configs, so that jit caches hit."""
-  look_up = lambda codebook, indices: jnp.take(codebook, indices, axis=0, mode="clip")
-  return vqgan_fns(ChameleonVQ(config), quantizer.nearest_rows, look_up)
+  return vqgan_fns(ChameleonVQ(config), quantizer.nearest_rows, quantizer.rows)

@@ -34,6 +34,7 @@ from jaxspec.models.nn.conv import (
   Upsample,
   check_images,
   middle,
+  normed,
 )
 from jaxspec.models.nn.levels import Levels
 
@@ -119,8 +120,8 @@ class Middle(nn.Module):
   attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
-  def __call__(self, x: Array) -> Array:
-    return middle(x, ("block_1", "attn_1", "block_2"), self.num_groups, self.attn_block)
+  def __call__(self, x: Array, codes: Array | None = None) -> Array:
+    return middle(x, ("block_1", "attn_1", "block_2"), self.num_groups, self.attn_block, codes)
 
 
 class CoderConfig(Protocol):
@@ -172,13 +173,14 @@ class Decoder(nn.Module):
   attn_block: type[AttnBlock] = AttnBlock
 
   @nn.compact
-  def __call__(self, x: Array) -> Array:
+  def __call__(self, x: Array, codes: Array | None = None) -> Array:
+    """Images of latents; with ``codes [B, h, w, e]`` all norms depend on them (`jaxspec.models.nn.conv.SpatialNorm`)."""
     cfg = self.config
-    x = Middle(cfg.num_groups, self.attn_block, name="mid")(Conv(cfg.channels[-1], name="conv_in")(x))
+    x = Middle(cfg.num_groups, self.attn_block, name="mid")(Conv(cfg.channels[-1], name="conv_in")(x), codes)
     for i, features in reversed(list(enumerate(cfg.channels))):
       parts = (Upsample if i else None, cfg.num_groups, "block", self.attn_block)
-      x = Level(features, cfg.num_res_blocks + 1, i in self.attention_levels, *parts, name=f"up_{i}")(x)
-    return Conv(3, name="conv_out")(jax.nn.silu(GroupNorm(cfg.num_groups, name="norm_out")(x)))
+      x = Level(features, cfg.num_res_blocks + 1, i in self.attention_levels, *parts, name=f"up_{i}")(x, codes)
+    return Conv(3, name="conv_out")(jax.nn.silu(normed(x, codes, cfg.num_groups, "norm_out")))
 
 
 class KLVAE(nn.Module):

@@ -15,7 +15,20 @@ import jax.numpy as jnp
 from jaxspec.core.types import Array, Key, Params
 from jaxspec.models.nn.call import call
 from jaxspec.models.nn.conv import check_images
+from jaxspec.models.nn.linear import Embedding
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, square_grid
+
+
+class Codebook(nn.Module):
+  """Keeps the codebook under its official name; the config has ``codebook_size`` and ``codebook_dim``."""
+
+  config: Any
+
+  def setup(self):
+    self.embedding = Embedding(self.config.codebook_size, self.config.codebook_dim, std=1.0)
+
+  def __call__(self, indices: Array) -> Array:
+    return self.embedding(indices)
 
 
 class VQGAN(nn.Module):

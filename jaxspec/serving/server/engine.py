@@ -63,6 +63,7 @@ class EngineSettings:
     digest: name of the network, `jaxspec.io.checkpoints.digest`; by default the digest of its weights.
     max_condition: most ids of a prompt, or bytes of a text; by default the positions of the engine's example.
     end_ids: default end tokens of a row.
+    least_prompt: fewest slots of a prompt.
   """
 
   max_streams: int = _SIZES.max_streams
@@ -77,11 +78,12 @@ class EngineSettings:
   digest: bytes | None = None
   max_condition: int | None = None
   end_ids: Sequence[int] = ()
+  least_prompt: int = 1
 
   def sizes(self, mesh: Mesh | None) -> Sizes:
     """The sizes of the compiled shapes on a mesh."""
     groups = 1 if mesh is None else mesh.shape[DATA]
-    return Sizes(self.max_streams, self.max_rows, self.max_len, tuple(self.widths), groups)
+    return Sizes(self.max_streams, self.max_rows, self.max_len, tuple(self.widths), groups, self.least_prompt)
 
 
 class Engine:

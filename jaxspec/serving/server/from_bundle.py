@@ -133,6 +133,7 @@ def engine_of(
   defaults: dict[str, Any] = dict(
     digest=checkpoints.digest(family.target.folder), end_ids=family.end_token or (), max_len=parts.max_len,
     matmul_precision=pipeline.matmul_precision, max_condition=_text_bytes(parts.example) if family.sends_text else None,
+    least_prompt=family.fewest_slots,
   )  # fmt: skip
   settings = EngineSettings(**(defaults | options))
   return Engine(
@@ -229,6 +230,8 @@ def _conditions(family: Family, max_prompt: int | None) -> tuple[PyTree, ReadCon
   read = (lambda sent: _encoded(family, sent)) if family.sends_text else None
   if family.condition_type is Prompt:
     size = min(_LONGEST_PROMPT, config.max_positions // 2) if max_prompt is None else max_prompt
+    if size < (least := family.fewest_slots):
+      raise ValueError(f"Must have max_prompt of at least {least} for {family.target.path}, we instead got {size}")
     return Prompt(*(np.broadcast_to(np.ones((), dtype), (1, size)) for dtype in (np.int32, bool))), read
   if max_prompt is not None:
     raise ValueError(f"Must have max_prompt with networks that read prompts as text, we instead got {family.target.path}")

@@ -111,7 +111,7 @@ class Programs:
 
   def conditions(self) -> list[PyTree]:
     """The example in every length that is compiled."""
-    return lengths_of(self.condition(self.example))
+    return lengths_of(self.condition(self.example), self.sizes.least_prompt)
 
   def prefill(self, number: int, settings: Settings, condition: PyTree) -> tuple[Cache, int]:
     """Reads a `condition` of this class for a profile.

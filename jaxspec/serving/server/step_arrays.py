@@ -29,6 +29,7 @@ class Sizes(NamedTuple):
   max_len: int = 1024  # most tokens of a row
   widths: tuple[int, ...] = (8, 32)  # ascending inputs W of a pass
   groups: int = 1  # of devices
+  least_prompt: int = 1  # fewest slots of a prompt
 
   @property
   def slots_of_group(self) -> int:
@@ -46,7 +47,7 @@ class Sizes(NamedTuple):
 
   def check(self) -> None:
     """Raises a ValueError for inconsistent sizes."""
-    streams, rows, max_len, widths, groups = self
+    streams, rows, max_len, widths, groups, _ = self
     if min(streams, rows, max_len) < 1:
       raise ValueError(f"Must have max_streams, max_rows and max_len of at least 1, we instead got {self[:3]}")
     for name, size in (("max_streams", streams), ("max_rows", rows)):

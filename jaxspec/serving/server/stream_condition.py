@@ -59,12 +59,16 @@ def _named(sent: Condition) -> str:
   return {tuple: "a prompt", int: "a class label", str: "a caption"}.get(type(sent), "an unknown condition")
 
 
-def lengths_of(example: PyTree) -> list[PyTree]:
-  """The example in every compiled length. Prompts have 8, 16, ... ids and those of the example; others have one length."""
+def lengths_of(example: PyTree, least: int) -> list[PyTree]:
+  """The example in every compiled length. Prompts have 8, 16, ... ids and those of the example; others have one length.
+
+  Args:
+    least: fewest slots of a prompt.
+  """
   if not isinstance(example, Prompt):
     return [example]
   most = example.tokens.shape[1]
-  lengths = sorted(length for length in {padded_length(own) for own in range(1, most)} if length < most)
+  lengths = sorted(length for length in {padded_length(own) for own in range(least, most)} if length < most)
   return [Prompt(*(leaf[:, -length:] for leaf in example)) for length in (*lengths, most)]
 
 

@@ -22,6 +22,7 @@ from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.method_codecs import codec_of
 from tests.cli import fake_bundle, fake_language
+from tests.models import emu3_golden
 from tests.run import tiny_chameleon
 
 SIZES = dict(max_streams=2, max_rows=2, widths=(8,))
@@ -92,6 +93,20 @@ def test_prompts_whose_ids_are_not_drawn(tmp_path):
   (profile,) = cloud.description.profiles
   assert profile.guided and cloud.description.vocab == 18 and cloud.description.max_len == 12
   over(cloud, pipeline, LAZY, pipeline.encode(words), 12, 0, captions=words)
+
+
+@pytest.mark.slow
+def test_prompts_with_a_negative_one(tmp_path):
+  """Emu3, guided: prompts are compiled in the lengths that have slots for the negative prompt."""
+  folder = emu3_golden.convert(tmp_path, ratio="1:2", area=32, negative="lowres, blurry.")
+  pipeline = load_pipeline(folder, matmul_precision="float32")
+  engine, words = from_bundle.engine_of(pipeline, [LAZY], **SIZES), ["a red fox", "é"]
+  least = pipeline.family.fewest_slots
+  lengths = [each.tokens.shape[1] for each in engine.programs.conditions()]
+  assert least > 8 and lengths == [length for length in (16, 32, 64, 128) if length >= least]
+  over(LocalCloud(engine), pipeline, LAZY, pipeline.encode(words), 12, 0, captions=words)
+  with pytest.raises(ValueError, match=f"max_prompt of at least {least} for .*emu3, we instead got 8"):
+    from_bundle.engine_of(pipeline, [LAZY], max_prompt=8, **SIZES)
 
 
 def test_longest_text():

@@ -1,0 +1,139 @@
+"""Emu3 as a family: settings, tables, exactness of its methods around row ends, and mismatches."""
+
+import dataclasses
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from conversion import emu3
+from jaxspec import methods
+from jaxspec.io.text import emu3_vocabulary
+from jaxspec.io.text.language_tokenizer import from_json
+from jaxspec.models.conditions import Prefixed, Prompt
+from jaxspec.run.loading import load_pipeline
+from jaxspec.sampling import SamplingConfig
+from jaxspec.sampling.logit_processing import probabilities
+from jaxspec.testing import assert_same_distribution
+from tests.models import emu3_golden as golden
+from tests.run import tiny_chameleon
+
+PROMPTS = ["a red fox", "two cats on a mat", "é"]
+OPTIONS = dict(ratio="1:2", area=32, negative="lowres, blurry.")  # 4 rows of 2 codes
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return golden.convert(tmp_path_factory.mktemp("emu3"), **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def pipe(folder, tmp_path_factory):
+  path = tmp_path_factory.mktemp("drafts")
+  sides = {"rows": 4, "columns": 2}  # no vision tokenizer lies beside it that tells the pixels of a code
+  small = golden.write_small(path / "hub")
+  emu3.convert_folder(small, path / "small", sides, dtype="float32", negative=OPTIONS["negative"])
+  return load_pipeline(folder, drafts={"small": path / "small", **tiny_chameleon.save_heads(path, folder)})
+
+
+# Windows of every kind: drafts of a smaller network, of the target, of a head on its features, of an edge network. The edge
+# accepts nothing locally, so that its windows are exact, too.
+EXACT = {
+  "speculative": methods.Speculative(draft="small", gamma=3),
+  "sjd": methods.Sjd(window=3),
+  "eagle": methods.Eagle(draft="head", tree_size=4, tree_top_k=2, tree_depth=1),
+  "eagle-chain": methods.EagleChain(draft="head", gamma=3),
+  "ciar": methods.Ciar(draft="edge", gamma=3, max_run=2, tau=-1.0),
+}
+
+
+def test_what_the_family_says(pipe):
+  space, config = pipe.family.space, pipe.family.target.config
+  assert (space.vocab_size, space.num_tokens, space.grid, space.unit_codes) == (28, 12, (4, 3), False)
+  assert pipe.sampling() == SamplingConfig(cfg_scale=3.0, top_k=2048)
+  tables = {name: np.asarray(getattr(space, name)()) for name in ("embedding", "codebook")}
+  np.testing.assert_array_equal(tables["embedding"], pipe.family.target.params["embed_tokens"]["weight"][config.drawn_ids])
+  assert tables["codebook"].shape == (28, 4) and not tables["codebook"][24:].any()
+  assert pipe.family.fewest_slots == len(config.null_text) + 6 and pipe.encode("a").condition.tokens.shape == (1, 32)
+  with pytest.raises(ValueError, match="cfg_interval -1"):
+    pipe.sampling(cfg_interval=2)
+  with pytest.raises(ValueError, match="a token in every prompt, prompt 2 is ''"):
+    pipe.encode(["a", ""])
+  long = Prompt(np.zeros((1, 256), np.int32), np.ones((1, 256), bool))
+  assert "up to 256 tokens, this one gets 256 tokens of text and 12" in pipe.warnings(pipe.decoder("ar"), long)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_greedy_windows_are_greedy_decoding(pipe, name):
+  """Guided, a batch of prompts of different lengths; row ends are at their positions."""
+  kwargs = dict(key=jax.random.key(0), temperature=0.0)
+  plain = pipe(PROMPTS, method="ar", **kwargs)
+  windows = pipe(PROMPTS, method=EXACT[name], **kwargs)
+  np.testing.assert_array_equal(plain.tokens, windows.tokens)
+  grid = plain.tokens.reshape(3, 4, 3)
+  assert (grid[:, :, 2] == 24).all() and (grid[:, :, :2] < 24).all() and plain.images.shape == (3, 8, 4, 3)
+  assert (windows.counters.target_calls < plain.counters.target_calls).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_windows_across_row_ends_are_exact(pipe, name):
+  """Chi-square of the codes on both sides of a row end against their joint distribution, with guidance and top-k."""
+  one = pipe.encode("a red fox").condition
+  prompts = lambda rows: Prompt(*(np.repeat(leaf, rows, axis=0) for leaf in one))
+  sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
+  out = pipe.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
+  found = out.tokens
+  assert out.counters.accepted.sum() > 4096  # a row end, and codes
+
+  fns, side = sampling.side(pipe.target)
+  first, second = (codes.ravel() for codes in np.meshgrid(np.arange(24), np.arange(24), indexing="ij"))
+  tokens = np.stack([first, second, np.full(576, 24)], axis=1).astype(np.int32)
+  with pipe.context():  # products are rounded as in the decode
+    logits = fns.apply(side.model, Prefixed(prompts(576), tokens), None, positions=None)[0].logits[
+      :, one.tokens.shape[1] - 1 :
+    ]
+  p = probabilities(pipe.decoder(sampling=sampling).context.warp()(logits, side.sampling, jnp.arange(4)[None]))
+  before = p[np.arange(576), 0, first] * p[np.arange(576), 1, second]  # of the first row of codes
+  joint = np.einsum("abc->bc", np.asarray(before[:, None] * p[:, 3, :24], np.float64).reshape(24, 24, 24))
+  assert (np.asarray(found[:, 2]) == 24).all() and np.asarray(p[:, 2, 24] == 1).all()
+  assert_same_distribution(found[:, np.asarray([1, 3])], joint)
+
+
+def test_what_does_not_fit(folder, pipe, tmp_path):
+  copy = shutil.copytree(folder, tmp_path / "emu3")
+  shutil.rmtree(copy / "vq")
+  with pytest.raises(ValueError, match="a part 'tokenizer'"):
+    load_pipeline(copy)
+  with pytest.raises(ValueError, match="an image tokenizer, .* holds a emu3"):
+    load_pipeline(copy, tokenizer=folder)
+  family, config = pipe.family, pipe.family.target.config
+  swapped = dataclasses.replace(family.target, config=dataclasses.replace(config, end_frame=23))
+  with pytest.raises(ValueError, match="its tokenizer has end_frame 660, its network 23"):
+    dataclasses.replace(family, target=swapped)
+  other = dataclasses.replace(family.target, config=dataclasses.replace(config, rows=2))
+  with pytest.raises(ValueError, match="does not fit the target: rows 2 instead of 4"):
+    family.check_fit(other, methods.Speculative.draft_family)
+  other = dataclasses.replace(family.target, config=dataclasses.replace(config, null_text=(3,)))
+  with pytest.raises(ValueError, match=r"does not fit the target: null_text \(3,\) instead of"):
+    family.check_fit(other, methods.Speculative.draft_family)
+  (copy / "tokenizer.json").unlink()
+  with pytest.raises(ValueError, match="No tokenizer.json"):
+    load_pipeline(copy)
+  content = (folder / "tokenizer.json").read_text()
+  for old, new, words in (
+    ("<|visual token 000003|>", "<|visual token 000099|>", "image codes that follow each other in here"),
+    ("<|image start|>", "<|image begin|>", r"Emu3 in here, <\|image start\|> is missing"),
+  ):
+    with pytest.raises(ValueError, match=words):
+      emu3_vocabulary.read_ids(from_json(content.replace(old, new).encode(), "here"), "here")
+
+
+def test_shapes_alone_are_enough_to_build(folder, tmp_path):
+  pipe = load_pipeline(folder, drafts=tiny_chameleon.save_heads(tmp_path, folder), target_weights=False)
+  head = pipe.decoder(EXACT["eagle"]).parts.params.draft.model
+  assert head["tok_embeddings"]["weight"].shape == head["output"]["weight"].shape == (28, 32)
+  assert not pipe.target.has_weights and pipe.target.params["lm_head"]["weight"].shape == (28, 32)
