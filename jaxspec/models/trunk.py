@@ -7,8 +7,11 @@ An EAGLE head (`jaxspec.models.heads.eagle_head`) continues a network's features
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import jax
 
 from jaxspec.core.plugins import Registry
 from jaxspec.core.types import Array, ModelFns, Params
@@ -76,6 +79,17 @@ def family_of_trunk(config: Any) -> str:
       return name
   known = ", ".join(_DECLARED)
   raise ValueError(f"Must have a network that heads can be put on ({known}), we instead got a {type(config).__name__}")
+
+
+def first_layers(config: Any, params: Params, num_layers: int) -> tuple[Any, Params]:
+  """Config and parameters of a network's first layers, with its embeddings, norm and output matrix.
+
+  Args:
+    params: of `Trunk.fns`; the leaves are shared.
+  """
+  short = dataclasses.replace(config, num_layers=num_layers)
+  kept = jax.eval_shape(trunk_of(config).fns(short).init, jax.random.key(0))
+  return short, {name: params[name] for name in kept}
 
 
 def trunk_config(family: str, fields: dict[str, Any]) -> Any:
