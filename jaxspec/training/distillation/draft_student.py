@@ -88,6 +88,5 @@ def draft_student(pipeline: Pipeline, settings: DraftSettings) -> Student:
 
   tokenizer = target.folder / TOKENIZER_FILE
   files: tuple[Path, ...] = (tokenizer,) if tokenizer.is_file() else ()
-  return Student(
-    f"draft-{settings.num_layers}", config, master(params), target_side.params, teach_fn, (), loss_fn, files=files
-  )
+  name = f"draft-{settings.num_layers}"
+  return Student(name, config, master(params), target_side.params, teach_fn, (), loss_fn, files=files)

@@ -80,7 +80,7 @@ def make_loss_fn(settings: EagleSettings, config: EagleConfig, temperature: floa
 
     def compare(read):
       output, _ = fns.apply(weights, Pairs(tokens, read), None, positions=None)
-      logits = output.logits / temperature
+      logits = output.need_logits() / temperature
       losses = feature_losses(output.features, wanted, logits, distribution, valid)
       acceptance = acceptance_of(jax.nn.softmax(distribution), jax.nn.softmax(logits), valid)
       loss = 1 - acceptance + settings.token_weight * losses.token + settings.feature_weight * losses.feature
