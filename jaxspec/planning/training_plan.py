@@ -14,7 +14,8 @@ EAGLE head and 1 of others. Its loss compares ``C`` distributions: ``A``, or 3 f
 | reading | a pass of the target: `activation_bytes` of a block for ``B G`` rows, 3 arrays ``[B G, T, V]`` in float32 |
 | drawing | caches and activations of the rows that are drawn together |
 
-Drawing, reading and updates follow each other, so the largest of the three counts. Times are limits (`jaxspec.planning.speed.timed`):
+Drawing, reading and updates follow each other, so the largest of the three counts. Times are limits
+(`jaxspec.planning.speed.timed`):
 
 | part | passes |
 |---|---|
