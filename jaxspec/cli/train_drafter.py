@@ -110,10 +110,10 @@ def _train(kind: str, options: dict[str, Any]) -> None:
     return
   if not options["no_cache"]:
     compilation_cache.enable()
-  if not can_plot():
-    warn("No curves.png is drawn without matplotlib: pip install 'jaxspec-decoding[train]'")
   with Working("Checking") as working:
     run = interruptible(_checked, kind, settings, options)
+    if not can_plot():
+      warn("No curves.png is drawn without matplotlib: pip install 'jaxspec-decoding[train]'")
     trained, folder = interruptible(_trained, run, working)
   if "acceptance" in trained.held_out:
     acceptance, rows = trained.held_out["acceptance"], settings.num_held_out
@@ -180,7 +180,7 @@ def _checked(kind: str, settings: Any, options: dict[str, Any]) -> _Run:
   default = None if request is None else request.checkpoint(None)
   pipeline = load_sources(sources, default, dtype=options["dtype"], target_weights=False)
   family, folder = pipeline.family, pipeline.target.folder
-  settings.check(pipeline.target.config)
+  settings.check(pipeline.target)
   teacher(pipeline)
   check_devices(settings, jax.local_device_count() if sizes is None else sizes.data)
   if options["max_tokens"] is not None and family.noun != "text":
@@ -191,7 +191,7 @@ def _checked(kind: str, settings: Any, options: dict[str, Any]) -> _Run:
   if options["images"] is not None:
     images = _read_images(pipeline, options["images"])
     settings = dataclasses.replace(settings, num_samples=len(images[1]))
-    settings.check(pipeline.target.config)
+    settings.check(pipeline.target)
     data = {"target": target, "images": _digest_of(images)}
   else:
     found = _all_classes(pipeline) if request is None else request.for_family(family)

@@ -81,15 +81,19 @@ def family_of_trunk(config: Any) -> str:
   raise ValueError(f"Must have a network that heads can be put on ({known}), we instead got a {type(config).__name__}")
 
 
-def first_layers(config: Any, params: Params, num_layers: int) -> tuple[Any, Params]:
+def first_layers(make_fns: Callable[[Any], ModelFns], config: Any, params: Params, num_layers: int) -> tuple[Any, Params]:
   """Config and parameters of a network's first layers, with its embeddings, norm and output matrix.
 
   Args:
-    params: of `Trunk.fns`; the leaves are shared.
+    make_fns: of a config, the functions of its network.
+    params: of the whole network; the leaves are shared.
   """
+
+  def shared(shapes: Any, leaves: Any) -> Any:
+    return {name: shared(shape, leaves[name]) for name, shape in shapes.items()} if isinstance(shapes, dict) else leaves
+
   short = dataclasses.replace(config, num_layers=num_layers)
-  kept = jax.eval_shape(trunk_of(config).fns(short).init, jax.random.key(0))
-  return short, {name: params[name] for name in kept}
+  return short, shared(jax.eval_shape(make_fns(short).init, jax.random.key(0)), params)
 
 
 def trunk_config(family: str, fields: dict[str, Any]) -> Any:

@@ -34,7 +34,6 @@ from jaxspec.core.mesh import MeshSizes
 from jaxspec.models import registry
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
-from jaxspec.models.trunk import trunk_of
 from jaxspec.planning.devices import USABLE, Device
 from jaxspec.planning.memory_plan import cache_of
 from jaxspec.planning.published_models import Model
@@ -86,7 +85,7 @@ def student_of(model: Model, settings: DistillationSettings) -> Sized:
   Raises:
     ValueError: for a target that has no such student.
   """
-  settings.check(model.config)
+  settings.check(dataclasses.replace(model.sized("float32").drawing, family_name=model.family))
   if isinstance(settings, EagleSettings):
     config: Any = EagleConfig.of(dataclasses.replace(model.config, dtype="float32"))
   else:
@@ -108,7 +107,8 @@ def training_plan(model: Model, settings: DistillationSettings, device: Device, 
   student, target = student_of(model, settings), model.sized(dtype)
   is_eagle = isinstance(settings, EagleSettings)
   halves, rows = (2 if model.guidance != 1 else 1), settings.batch_size
-  vocab, num_tokens = trunk_of(model.config).head_fields(model.config)["vocab_size"], model.num_tokens
+  num_tokens, vocab = model.num_tokens, model.vocab_size
+  assert vocab is not None  # as the check of the student found
   length = model.prefix + num_tokens - 1
   passes, compared = (2, 2) if is_eagle else (1, 1)
   if isinstance(settings, InterHeadSettings):

@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +152,17 @@ def test_full_or_read_only_places(fails, own, tmp_path, monkeypatch):
     message = fails("train", "inter-head", "--model", "own", *short(num_layers=1))
   assert "Cannot write runs/inter-1/samples.npz: No space left on device" in message
   assert [path.name for path in Path("runs/inter-1").iterdir()] == ["run.json"]
+
+
+@pytest.mark.slow
+def test_two_devices_share_every_batch(run, own, tmp_path):
+  """The losses of a mesh are those of one device, up to the order of sums."""
+  command = ("train", "inter-head", "--model", "own", "--samples", "rows.npz", *short(num_layers=1))
+  outcome = run(*command, "--run-dir", "one")
+  assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+  env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+  words = [sys.executable, "-m", "jaxspec.cli.main", *command, "--run-dir", "two", "--mesh", "data=2"]
+  done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  losses = lambda name: [json.loads(line)["loss"] for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+  np.testing.assert_allclose(losses("one"), losses("two"), rtol=1e-4)

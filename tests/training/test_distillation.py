@@ -138,13 +138,13 @@ def test_settings_that_do_not_fit_are_named():
     ({"num_samples": 128}, "num_samples above the 128 held out"),
   ):
     with pytest.raises(ValueError, match=words):
-      DistillationSettings(**fields).check(tiny.CLASSES)
+      DistillationSettings(**fields).check(tiny.checkpoint(tiny.CLASSES, "own"))
   with pytest.raises(ValueError, match="fewer than the target's 1"):
-    STUDENTS["draft"].settings().check(tiny.CLASSES)
+    STUDENTS["draft"].settings().check(tiny.checkpoint(tiny.CLASSES, "own"))
   with pytest.raises(ValueError, match="1 to 1 layers, we instead got 2"):
-    STUDENTS["inter-head"].settings().check(tiny.CLASSES)
+    STUDENTS["inter-head"].settings().check(tiny.checkpoint(tiny.CLASSES, "own"))
   with pytest.raises(ValueError, match="network that heads can be put on"):
-    STUDENTS["eagle"].settings().check(tiny.MAR)
+    STUDENTS["eagle"].settings().check(tiny.checkpoint(tiny.MAR, "own"))
   with pytest.raises(ValueError, match="that 3 devices divide, we instead got 16"):
     check_devices(DistillationSettings(), 3)
 

@@ -31,8 +31,8 @@ def short(settings, steps):
 def test_samples_heads_and_decodes(tmp_path):
   folder = tiny_chameleon.networks(tmp_path)["anole"]
   pipe = load_pipeline(folder)
-  with pytest.raises(ValueError, match="draws all of its ids to cut a draft"):
-    DraftSettings().check(pipe.target.config)
+  with pytest.raises(ValueError, match="draws all ids of its checkpoint to cut a draft"):
+    DraftSettings().check(pipe.target)
   samples = draw_samples(pipe, Drawing(PROMPTS, 12, batch=4), tmp_path / "samples.npz", {})
   assert samples.tokens.shape == (12, 16) and samples.tokens.max() < 16
   assert collections.Counter(samples.prompt_rows.tolist()) == {0: 4, 1: 4, 2: 4}

@@ -183,7 +183,7 @@ def edge_from_cloud(cloud: Any, params: Params, num_layers: int, key: Key, **hea
   """
   if not 1 <= num_layers <= cloud.num_layers:
     raise ValueError(f"Must have 1 to {cloud.num_layers} layers, we instead got {num_layers}")
-  short, trunk = first_layers(cloud, params, num_layers)
+  short, trunk = first_layers(_trunk(cloud).fns, cloud, params, num_layers)
   config, trunk = InterHeadConfig(short, **head), jax.tree.map(jnp.copy, trunk)
   weight = _trunk(cloud).tables(config.trunk, trunk).output
   module = InterHead(config.num_heads, config.drawn, config.max_radius)

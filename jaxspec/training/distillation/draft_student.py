@@ -10,14 +10,18 @@ The draft learns the *guided* distribution from the condition alone, so it runs 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.network import Network
+from jaxspec.core.types import ModelFns
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
-from jaxspec.models.trunk import first_layers, trunk_of
+from jaxspec.models import registry
+from jaxspec.models.trunk import first_layers
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.training.common_losses import distillation_kl
 from jaxspec.training.distillation.student import (
@@ -48,29 +52,34 @@ class DraftSettings(DistillationSettings):
   )
   loop: LoopConfig = LoopConfig(num_steps=1400, log_every=10, eval_every=100, checkpoint_every=100)
 
-  def check(self, target: Any) -> None:
-    """Checks that a draft can be cut out of a target with this config.
+  def check(self, target: Network) -> None:
+    """Checks that a draft can be cut out of a target.
 
     Raises:
-      ValueError: for more layers than it has, or a target whose checkpoint has more ids than it draws.
+      ValueError: for more layers than it has, or a target whose checkpoint has other ids than it draws.
     """
     super().check(target)
-    trunk = trunk_of(target)
-    if trunk.head_fields(target)["vocab_size"] != target.vocab_size:
-      raise ValueError("Must have a target that draws all of its ids to cut a draft out of it: train an eagle or inter-head")
-    if not 1 <= self.num_layers < target.num_layers:
+    if not hasattr(target.config, "num_layers") or target.fns is not _make_fns(target)(target.config):
       raise ValueError(
-        f"Must have at least 1 layer in a draft, and fewer than the target's {target.num_layers}, we instead got "
+        f"Must have a target that draws all ids of its checkpoint to cut a draft out of it, {target.path} does not"
+      )
+    if not 1 <= self.num_layers < target.config.num_layers:
+      raise ValueError(
+        f"Must have at least 1 layer in a draft, and fewer than the target's {target.config.num_layers}, we instead got "
         f"{self.num_layers}"
       )
+
+
+def _make_fns(target: Network) -> Callable[[Any], ModelFns]:
+  return registry.FAMILIES[target.family_name].make_fns
 
 
 def draft_student(pipeline: Pipeline, settings: DraftSettings) -> Student:
   """The draft of a pipeline's target; metrics are ``acceptance`` and ``kl``."""
   target = pipeline.target
-  trunk = trunk_of(target.config)
-  config, params = first_layers(target.config, target.params, settings.num_layers)
-  fns, target_side = trunk.fns(config), teacher(pipeline)
+  make_fns = _make_fns(target)
+  config, params = first_layers(make_fns, target.config, target.params, settings.num_layers)
+  fns, target_side = make_fns(config), teacher(pipeline)
   temperature = target_side.sampling.temperature
 
   def teach_fn(params, batch):

@@ -14,11 +14,11 @@ The drafter needs neither the condition nor guidance; it runs at half the cost.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.network import Network
 from jaxspec.models.conditions import Pairs
 from jaxspec.models.heads.eagle_head import EagleConfig, attach, borrowed, eagle_fns
 from jaxspec.models.trunk import trunk_of
@@ -55,10 +55,10 @@ class EagleSettings(DistillationSettings):
   )
   loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=100, checkpoint_every=100)
 
-  def check(self, target: Any) -> None:
-    """Checks that a head can be put on a target with this config; see the base class."""
+  def check(self, target: Network) -> None:
+    """Checks that a head can be put on a target; see the base class."""
     super().check(target)
-    trunk_of(target)
+    trunk_of(target.config)
 
 
 def make_loss_fn(settings: EagleSettings, config: EagleConfig, temperature: float) -> StudentLossFn:

@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.network import Network
 from jaxspec.intervals.scores import IntervalScore
 from jaxspec.models.heads.inter_head import edge_from_cloud, inter_head_fns
 from jaxspec.models.trunk import trunk_of
@@ -55,12 +55,12 @@ class InterHeadSettings(DistillationSettings):
   optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-3, warmup_steps=20, weight_decay=0.01)
   loop: LoopConfig = LoopConfig(num_steps=800, log_every=10, eval_every=200, checkpoint_every=200)
 
-  def check(self, target: Any) -> None:
-    """Checks that such a head can be put on a target with this config; see the base class."""
+  def check(self, target: Network) -> None:
+    """Checks that such a head can be put on a target; see the base class."""
     super().check(target)
-    trunk_of(target)
-    if not 1 <= self.num_layers <= target.num_layers:
-      raise ValueError(f"Must have 1 to {target.num_layers} layers, we instead got {self.num_layers}")
+    trunk_of(target.config)
+    if not 1 <= self.num_layers <= target.config.num_layers:
+      raise ValueError(f"Must have 1 to {target.config.num_layers} layers, we instead got {self.num_layers}")
 
 
 def inter_head_student(pipeline: Pipeline, settings: InterHeadSettings) -> Student:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.network import Network
 from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params, PyTree
 from jaxspec.models.conditions import Prefixed
 from jaxspec.run.pipeline import Pipeline
@@ -43,8 +44,8 @@ class DistillationSettings:
   matmul_precision: str | None = "bfloat16"
   kept_gib: float = 2.0
 
-  def check(self, target: Any) -> None:
-    """Checks all settings together, and against the config of a target.
+  def check(self, target: Network) -> None:
+    """Checks all settings together, and against a target; its weights are not read.
 
     Raises:
       ValueError: in one line.

@@ -16,7 +16,7 @@ class StudentKind(NamedTuple):
 
   Attributes:
     settings: class of its settings, a `jaxspec.training.distillation.student.DistillationSettings` with a function ``check``
-      of the target's config.
+      of the target.
     make_student: ``(pipeline, settings) -> Student``.
     method: name of a method that drafts with it.
   """

@@ -66,7 +66,7 @@ class Training:
   settings: DistillationSettings
 
   def __post_init__(self):
-    self.settings.check(self.pipeline.target.config)
+    self.settings.check(self.pipeline.target)
     self.samples.first(self.settings.num_samples)
     check_devices(self.settings, len(self.devices))
 
