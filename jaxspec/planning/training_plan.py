@@ -108,7 +108,8 @@ def training_plan(model: Model, settings: DistillationSettings, device: Device, 
   is_eagle = isinstance(settings, EagleSettings)
   halves, rows = (2 if model.guidance != 1 else 1), settings.batch_size
   num_tokens, vocab = model.num_tokens, model.vocab_size
-  assert vocab is not None  # as the check of the student found
+  if vocab is None:
+    raise ValueError(f"Must have a target that draws discrete tokens for this, {model.name} draws others")
   length = model.prefix + num_tokens - 1
   passes, compared = (2, 2) if is_eagle else (1, 1)
   if isinstance(settings, InterHeadSettings):

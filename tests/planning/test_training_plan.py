@@ -1,6 +1,8 @@
 """The plan of a training: its formulas by hand on one network, and against the compiler on another."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ from jaxspec.planning.training_plan import student_of, training_plan
 from jaxspec.training.distillation.draft_student import DraftSettings
 from jaxspec.training.distillation.eagle_student import EagleSettings
 from jaxspec.training.distillation.inter_head_student import InterHeadSettings
+from jaxspec.training.distillation.students import STUDENTS
 
 DEVICE = DEVICES["h100"]
 
@@ -60,6 +63,18 @@ def test_heads_are_those_that_are_trained():
   assert student_of(find_model("gpt-neo-125m"), InterHeadSettings(num_layers=3)).config.trunk.num_layers == 3
   with pytest.raises(ValueError, match="heads can be put on"):
     student_of(find_model("mar-b"), EagleSettings())
+
+
+def test_the_table_of_the_page_is_computed():
+  """docs/training.md, on one A100 of 80 GB."""
+  page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+  rows = re.findall(r"^\| `([\w.-]+)` \| (eagle|draft|inter-head) \| (.*) \|$", page, re.M)
+  assert len(rows) == 7
+  for name, kind, shown in rows:
+    found = training_plan(find_model(name), STUDENTS[kind].settings(), DEVICES["a100-80"], dtype="bfloat16", batch=32)
+    figures = [found.student.num_parameters / 1e6, found.total / 1e9, found.row_bytes / 1e6]
+    minutes = [found.seconds[part] / 60 for part in ("drawing", "reading", "updates")]
+    assert shown == " | ".join([f"{figures[0]:,.0f}", *(f"{value:.1f}" for value in (*figures[1:], *minutes))]), (name, kind)
 
 
 @pytest.mark.slow

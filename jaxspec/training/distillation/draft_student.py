@@ -60,9 +60,7 @@ class DraftSettings(DistillationSettings):
     """
     super().check(target)
     if not hasattr(target.config, "num_layers") or target.fns is not _make_fns(target)(target.config):
-      raise ValueError(
-        f"Must have a target that draws all ids of its checkpoint to cut a draft out of it, {target.path} does not"
-      )
+      raise ValueError("Must have a target that draws all ids of its checkpoint to cut a draft out of it, not this one")
     if not 1 <= self.num_layers < target.config.num_layers:
       raise ValueError(
         f"Must have at least 1 layer in a draft, and fewer than the target's {target.config.num_layers}, we instead got "
