@@ -142,7 +142,7 @@ def test_errors(fails, own, tmp_path, words, line):
 
 
 def test_full_or_read_only_places(fails, own, tmp_path, monkeypatch):
-  """An error while samples are written names the file; a second start draws them again."""
+  """A disk that fills while samples or checkpoints are written is named in one line, and nothing older is lost."""
 
   def full(path, **arrays):
     raise OSError(28, os.strerror(28))
@@ -152,6 +152,15 @@ def test_full_or_read_only_places(fails, own, tmp_path, monkeypatch):
     message = fails("train", "inter-head", "--model", "own", *short(num_layers=1))
   assert "Cannot write runs/inter-1/samples.npz: No space left on device" in message
   assert [path.name for path in Path("runs/inter-1").iterdir()] == ["run.json"]
+
+  def storage(self, step, **kwargs):
+    raise ValueError(
+      "RESOURCE_EXHAUSTED: Error writing: Failed to write 712 bytes: No space left on device [os_error_code='28']"
+    )
+
+  monkeypatch.setattr("orbax.checkpoint.CheckpointManager.save", storage)
+  message = fails("train", "inter-head", "--model", "own", *short(num_layers=1))
+  assert message.endswith("runs/inter-1/checkpoints: No space left on device") and Path("runs/inter-1/samples.npz").is_file()
 
 
 @pytest.mark.slow
