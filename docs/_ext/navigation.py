@@ -11,6 +11,7 @@ NAVIGATION = {
     "cli",
     "adding",
     "converting",
+    "training",
     "chameleon",
     "emu3",
     "janus",

@@ -18,12 +18,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.data.class_images import ImageSet, Split
-from experiments.train.command import Progress, epochs_of, meta_of, predicted_hours
+from experiments.train.command import Progress, meta_of, predicted_hours
 from jaxspec.core.network import Network
 from jaxspec.core.types import Params, PyTree
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import read_bundle, write_bundle
 from jaxspec.training import train_state
+from jaxspec.training.epochs import epochs_of
 from jaxspec.training.optimizer import make_optimizer
 from jaxspec.training.train_loop import fit
 from jaxspec.training.train_state import TrainState

@@ -9,13 +9,12 @@ import json
 import logging
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import jax
-import numpy as np
 
 from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.overrides import differences, override
@@ -84,23 +83,6 @@ class Progress:
     left = datetime.timedelta(seconds=round((num_steps - step) / max(rate, 1e-9)))
     figures = f"loss {metrics['loss']:.4f}  {rate * self._items:.1f} items/s  {left} left"
     print(f"{self._title}  step {step}/{num_steps}  {figures}", flush=True)
-
-
-def epochs_of(
-  items: Sequence[int] | np.ndarray, batch_size: int, seed: int | tuple[int, ...]
-) -> Callable[[int], np.ndarray]:
-  """The items of a step: a new permutation every epoch, a pure function of the step."""
-  seeds = seed if isinstance(seed, tuple) else (seed,)
-
-  @functools.lru_cache(maxsize=2)
-  def order(epoch: int) -> np.ndarray:
-    return np.random.default_rng((*seeds, epoch)).permutation(items)
-
-  def chosen(step: int) -> np.ndarray:
-    positions = range(step * batch_size, (step + 1) * batch_size)
-    return np.array([order(i // len(items))[i % len(items)] for i in positions])
-
-  return chosen
 
 
 def predicted_hours(

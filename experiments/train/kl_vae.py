@@ -22,13 +22,14 @@ import numpy as np
 
 from experiments.data.batches import in_batches
 from experiments.data.class_images import ImageSet, load_images
-from experiments.train.command import Progress, epochs_of, main, meta_of, predicted_hours
+from experiments.train.command import Progress, main, meta_of, predicted_hours
 from experiments.train.tokenizer import image_grid, psnr
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import write_bundle
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig, VAEFns, kl_vae_fns
 from jaxspec.models.tokenizers.tokenizer_fns import from_uint8, to_uint8
 from jaxspec.training import train_state
+from jaxspec.training.epochs import epochs_of
 from jaxspec.training.kl_vae_loss import VAEObjective, kl_vae_loss_fn
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.train_loop import LoopConfig, fit

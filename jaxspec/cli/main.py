@@ -21,7 +21,7 @@ COMMANDS = {
   "calibrate": LazyCommand("jaxspec.cli.calibrate:calibrate", "Find thresholds of method ciar for rates of cloud calls."),
   "convert": LazyCommand("jaxspec.cli.convert:convert", "Convert released weights into checkpoints."),
   "bundle": LazyCommand("jaxspec.cli.bundle:bundle", "Write a bundle: networks and their default settings."),
-  "train": LazyCommand("jaxspec.cli.train:train", "Train a network from a config file."),
+  "train": LazyCommand("jaxspec.cli.train:train", "Train heads and drafts of a target, or run a training script."),
 }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -33,6 +35,34 @@ def override(config: Config, assignments: Iterable[str]) -> Config:
       raise ValueError(f"Must have an override of the form name=value, we instead got {assignment!r}")
     config = _replace(config, name.split("."), literal(text), assignment)
   return config
+
+
+def override_from_file(config: Config, file: Path) -> Config:
+  """A copy of ``config`` with the fields of a TOML file; its tables are nested configs.
+
+  Raises:
+    ValueError: one line that names the file, for a file that cannot be read, an unknown name, or a value of another type.
+  """
+  try:
+    document = tomllib.loads(file.read_text(encoding="utf-8"))
+  except OSError as error:
+    raise ValueError(f"Cannot read settings from {file}: {error.strerror}") from error
+  except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    raise ValueError(f"Cannot read settings from {file}, it is no TOML: {error}") from error
+  try:
+    for path, value in _leaves(document, ()):
+      config = _replace(config, list(path), value, f"{'.'.join(path)}={value}")
+  except ValueError as error:
+    raise ValueError(f"Corrupt {file}: {error}") from error
+  return config
+
+
+def _leaves(table: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+  for name, value in table.items():
+    if isinstance(value, dict):
+      yield from _leaves(value, (*path, name))
+    else:
+      yield (*path, name), value
 
 
 def differences(default: Config, config: Config) -> list[str]:

@@ -145,7 +145,9 @@ class _Images(Silent):
     if self.most:  # the decode for the scores has no report
       self._progress.step(self.done, self.most, "image", text, at_most=True)
 
-  def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
+  def step(
+    self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False, since: int = 0
+  ) -> None:
     before = self.done
     self.done = before + done
     self.show()

@@ -7,8 +7,11 @@ An EAGLE head (`jaxspec.models.heads.eagle_head`) continues a network's features
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import jax
 
 from jaxspec.core.plugins import Registry
 from jaxspec.core.types import Array, ModelFns, Params
@@ -76,6 +79,21 @@ def family_of_trunk(config: Any) -> str:
       return name
   known = ", ".join(_DECLARED)
   raise ValueError(f"Must have a network that heads can be put on ({known}), we instead got a {type(config).__name__}")
+
+
+def first_layers(make_fns: Callable[[Any], ModelFns], config: Any, params: Params, num_layers: int) -> tuple[Any, Params]:
+  """Config and parameters of a network's first layers, with its embeddings, norm and output matrix.
+
+  Args:
+    make_fns: of a config, the functions of its network.
+    params: of the whole network; the leaves are shared.
+  """
+
+  def shared(shapes: Any, leaves: Any) -> Any:
+    return {name: shared(shape, leaves[name]) for name, shape in shapes.items()} if isinstance(shapes, dict) else leaves
+
+  short = dataclasses.replace(config, num_layers=num_layers)
+  return short, shared(jax.eval_shape(make_fns(short).init, jax.random.key(0)), params)
 
 
 def trunk_config(family: str, fields: dict[str, Any]) -> Any:

@@ -47,16 +47,19 @@ class Working:
     self._progress.reset(self._task, description=text, total=None, figures="")
     self._tell("")
 
-  def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
+  def step(
+    self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False, since: int = 0
+  ) -> None:
     """Reports the finished units of the stage.
 
     Args:
       text: new text of the stage.
       at_most: whether fewer than ``total`` may be enough.
+      since: units that were finished before the stage began, as in a resumed run.
     """
     self._text = self._text if text is None else text
     most = "at most " if at_most else ""
-    figures = f"{done} of {most}{total} {unit}s{pace(done, total, unit, self._clock() - self._begin, most)}"
+    figures = f"{done} of {most}{total} {unit}s{pace(done - since, total - since, unit, self._clock() - self._begin, most)}"
     self._progress.update(self._task, description=self._text, completed=done, total=total, figures=figures)
     self._tell(figures)
 

@@ -11,8 +11,13 @@ class Progress(Protocol):
   def __call__(self, text: str) -> None:
     """Begins a new stage."""
 
-  def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
-    """Reports that ``done`` of ``total`` units of the stage are done; ``text`` replaces the name of the stage."""
+  def step(
+    self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False, since: int = 0
+  ) -> None:
+    """Reports that ``done`` of ``total`` units of the stage are done, ``since`` of them before it began.
+
+    ``text`` replaces the name of the stage.
+    """
 
 
 class Silent:
@@ -21,7 +26,9 @@ class Silent:
   def __call__(self, text: str) -> None:
     pass
 
-  def step(self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False) -> None:
+  def step(
+    self, done: int, total: int, unit: str, text: str | None = None, *, at_most: bool = False, since: int = 0
+  ) -> None:
     pass
 
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import gc
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import jax
 import orbax.checkpoint as ocp
 
+from jaxspec.core.error_lines import one_line
 from jaxspec.training.train_state import TrainState
+
+
+@contextlib.contextmanager
+def _quiet_tasks() -> Iterator[None]:
+  """Hides errors of concurrent writes other than the one that is raised; asyncio logs them when they are collected."""
+  logger = logging.getLogger("asyncio")
+  level = logger.level
+  logger.setLevel(logging.CRITICAL)
+  try:
+    yield
+  finally:
+    gc.collect()
+    logger.setLevel(level)
 
 
 class TrainCheckpoints:
@@ -35,11 +54,22 @@ class TrainCheckpoints:
     return self._manager.latest_step()
 
   def save(self, state: TrainState) -> None:
-    """Writes ``state`` under its step; a step that is already there is left as it is."""
+    """Writes ``state`` under its step; a step that is already there is left as it is.
+
+    Raises:
+      ValueError: if it cannot be written; older checkpoints stay.
+    """
     step = int(state.step)
-    if step != self._manager.latest_step():
-      self._manager.save(step, args=ocp.args.StandardSave(state))
-      self._manager.wait_until_finished()
+    if step == self._manager.latest_step():
+      return
+    try:
+      with _quiet_tasks():
+        self._manager.save(step, args=ocp.args.StandardSave(state))
+        self._manager.wait_until_finished()
+    except (OSError, ValueError) as error:
+      full = os.strerror(errno.ENOSPC)  # the storage library reports a full disk as exhausted resources
+      reason = full if full in str(error) else one_line(error)[:160]
+      raise ValueError(f"Cannot write a checkpoint to {self._manager.directory}: {reason}") from error
 
   def restore(self, template: TrainState) -> TrainState:
     """The newest state.

@@ -8,7 +8,7 @@ of devices (up to the order of summation).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import jax
@@ -71,7 +71,8 @@ def make_train_step(
   compute_dtype: str | None = None,
   matmul_precision: str | None = None,
   after_update_fn: AfterUpdateFn | None = None,
-  devices: list[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # jax types it as a variable
+  devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # jax types it as a variable
+  frozen: PyTree = None,
 ) -> TrainStep:
   """Builds the update of a run.
 
@@ -88,10 +89,12 @@ def make_train_step(
       library round by themselves, in both passes (`jaxspec.core.precision`).
     after_update_fn: optional change of the parameters after each update.
     devices: all local devices by default; the batch size must be divisible by their number.
+    frozen: arrays that the loss reads as ``extra`` and no update changes, such as the parameters of a target. They are not
+      part of the state, so that checkpoints do not hold them.
   """
   if not 0 <= ema_decay < 1:
     raise ValueError(f"Must have an EMA decay in [0, 1), we instead got {ema_decay}")
-  mesh = Mesh(np.array(devices or jax.local_devices()), ("data",))
+  mesh = Mesh(np.array(jax.local_devices() if devices is None else devices), ("data",))
   replicated, sharded = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
 
   def cast(tree):
@@ -99,11 +102,12 @@ def make_train_step(
       return tree
     return jax.tree.map(lambda x: x.astype(compute_dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
-  def update(state: TrainState, batch: PyTree) -> tuple[TrainState, Metrics]:
+  def update(state: TrainState, batch: PyTree, frozen: PyTree) -> tuple[TrainState, Metrics]:
     loss_key, update_key = jax.random.split(step_key(seed, state.step))
 
     def objective(params):
-      return loss_fn(cast(params), state.extra, cast(batch), loss_key)
+      loss, (metrics, extra) = loss_fn(cast(params), state.extra if frozen is None else frozen, cast(batch), loss_key)
+      return loss, (metrics, extra if frozen is None else state.extra)
 
     with jax.default_matmul_precision(matmul_precision) if matmul_precision else contextlib.nullcontext():
       (loss, (metrics, extra)), grads = jax.value_and_grad(objective, has_aux=True)(state.params)
@@ -115,9 +119,11 @@ def make_train_step(
     state = TrainState(state.step + 1, params, opt_state, ema_update(state.ema, params, decay), extra)
     return state, {"loss": loss, "grad_norm": _norm(grads)} | metrics
 
-  jitted = jax.jit(update, in_shardings=(replicated, sharded), out_shardings=(replicated, replicated), donate_argnums=0)
+  shardings = (replicated, sharded, replicated)
+  jitted = jax.jit(update, in_shardings=shardings, out_shardings=(replicated, replicated), donate_argnums=0)
+  placed = None if frozen is None else jax.device_put(frozen, replicated)
   return TrainStep(
-    jitted,
+    lambda state, batch: jitted(state, batch, placed),
     lambda state: jax.device_put(state, replicated),
     lambda batch: jax.device_put(batch, sharded),
   )

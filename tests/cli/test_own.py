@@ -3,9 +3,7 @@
 import dataclasses
 import json
 import re
-import runpy
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +23,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "converting.md"
 C2I = LlamaGenConfig(num_layers=2, dim=16, num_heads=2, vocab_size=16, num_tokens=16, num_classes=1000, multiple_of=16)
 VQ = LlamaGenVQConfig(base_channels=32, multipliers=(1, 1), num_res_blocks=1, z_channels=8, codebook_size=16, codebook_dim=4)
 # Additional arguments for a tiny network, or for a short run, by the first words of a line.
-SHORT = ("loop.num_steps=2", "num_samples=132", "batch_size=2", "optimizer.warmup_steps=1")
+SHORT = ("loop.num_steps=2", "num_samples=132", "num_held_out=4", "batch_size=2", "optimizer.warmup_steps=1")
 BESIDES = {
   "jaxspec convert llamagen ": ("--config", "tiny.json"),
   "jaxspec bench ": ("--repeats", "1"),
   "jaxspec calibrate ": ("--samples", "1", "--tolerance", "0.2"),
   "jaxspec studio ": ("--listen", "127.0.0.1:0"),
-  "python -m experiments.data.own_samples ": ("--num-samples", "132", "--batch", "44"),
-  "python -m experiments.train.": tuple(word for setting in SHORT for word in ("--set", setting)),
+  "jaxspec train ": ("--batch", "44", *(word for setting in SHORT for word in ("--set", setting))),
 }
 
 
@@ -58,20 +55,15 @@ def test_the_page_from_released_files_to_heads(run, tmp_path, monkeypatch):
     line = " ".join(words)
     more = [word for start, words in BESIDES.items() if line.startswith(start) for word in words]
     words = [files.get(word, word) for word in words] + more
-    if words[0] == "jaxspec":
-      outcome = run(*words[1:])
-      assert outcome.exit_code == 0, (line, outcome.output, outcome.exception)
-      said[line] = outcome.stdout
-    else:
-      monkeypatch.setattr(sys, "argv", words[2:])
-      with pytest.raises(SystemExit) as ended:
-        runpy.run_module(words[2], run_name="__main__")
-      assert ended.value.code == 0, line
+    outcome = run(*words[1:])
+    assert outcome.exit_code == 0, (line, outcome.output, outcome.exception)
+    said[line] = outcome.stdout
   own = read_bundle("own")
   assert list(own.drafts) == ["draft-1", "eagle", "inter-1"] and own.parts == {"tokenizer": "tokenizer"}
   assert own.defaults.sampling == {"cfg_scale": 4.0, "top_k": 2000} and own.defaults.options == {"gamma": 3}
-  with np.load("runs/own.npz") as samples:
-    assert samples["tokens"].shape == (132, 16) and len(set(samples["labels"])) == 132 and samples["labels"].max() < 1000
+  with np.load("own.npz") as samples:
+    rows = samples["prompt_rows"]
+    assert samples["tokens"].shape == (132, 16) and len(set(rows)) == 132 and rows.max() < 1000
   audits = [text for line, text in said.items() if line.startswith("jaxspec audit")]
   assert re.search("class (207|360)", audits[0])  # the worst token of an exact method is one of rounding
   assert "6 images" in audits[1] and "draft draft-1" in audits[2]

@@ -7,11 +7,11 @@ import pytest
 
 from experiments.configs import scenes, scenes_ciar
 from experiments.train import devices
+from jaxspec.core.overrides import override
+from jaxspec.io import shipped
 from jaxspec.io.bundle import read_bundle, write_bundle
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from tests.cli.fake_bundle import DRAFT, make_fake_bundle, save_random
-
-SAMPLES = Path("runs/others.npz")
 
 
 @pytest.fixture(scope="module")
@@ -22,36 +22,43 @@ def bundle(tmp_path_factory):
 def finish(training, bundle, hours=0.5):
   """Writes the export of a training."""
   meta = {"run": json.loads(json.dumps(devices._as_json(training.run))), "hours_of_last_start": hours}
-  meta["command"] = f"python -m experiments.train.{training.script} --config 1"
+  meta["command"] = f"jaxspec train {training.kind} --set seed=1"
   save_random(bundle / training.name, InterHeadConfig(DRAFT), 0, guided=False, **meta)
   write_bundle(bundle, drafts={training.name: training.name})
 
 
-def placed(name, bundle, *assignments):
+def changed(name, *assignments):
   (training,) = devices.chosen([name])
-  return devices.placed(training, bundle=bundle, samples=SAMPLES, assignments=assignments)
+  return training._replace(run=override(training.run, assignments))
 
 
 def test_what_is_trained_is_passed_over_unless_it_was_trained_otherwise(bundle):
-  one, other = (placed(name, bundle, "loop.num_steps=5") for name in ("inter-1", "inter-1-seed1"))
+  one, other = (changed(name, "loop.num_steps=5") for name in ("inter-1", "inter-1-seed1"))
   assert not devices.is_trained(one, read_bundle(bundle))
   finish(one, bundle)
   found = read_bundle(bundle)
   assert devices.is_trained(one, found) and not devices.is_trained(other, found)
-  assert devices.is_trained(placed("inter-1", Path("elsewhere"), "loop.num_steps=5"), found)  # the same run
-  assert not devices.is_trained(placed("inter-1", bundle, "loop.num_steps=6"), found)
+  assert not devices.is_trained(changed("inter-1", "loop.num_steps=6"), found)
   assert devices.left([other], found) == "1 to train, about 0:30:00 for 1 of them"
-  assert "no timings of eagle yet" in devices.left([other, placed("eagle", bundle)], found)
+  assert "no timings of eagle yet" in devices.left([other, changed("eagle")], found)
 
 
-def test_commands_have_what_differs_from_their_config(bundle):
-  training = placed("inter-2x3-seed2", bundle, "loop.num_steps=7")
-  default = devices._DEFAULTS["inter_head"](training.config)
-  words = training.command(Path("runs"), Path("out"), default)[1:]
-  assert words[:4] == ["-m", "experiments.train.inter_head", "--config", "2x3"]
+def test_the_shipped_networks_were_trained_with_the_settings_of_today():
+  found = read_bundle(shipped.named("scenes"))
+  assert all(devices.is_trained(changed(name), found) for name in ("eagle", "draft-1", "inter-2"))
+  assert not devices.is_trained(changed("eagle", "seed=1"), found)
+
+
+def test_commands_have_what_differs_from_their_defaults(bundle):
+  places = (Path("runs"), Path("out"), bundle, Path("captions.txt"), Path("samples.npz"))
+  words = changed("inter-2x3-seed2", "loop.num_steps=7").command(*places)[1:]
+  assert words[:6] == ["-m", "jaxspec.cli.main", "train", "inter-head", "--name", "inter-2x3-seed2"]
   assert words[-4:] == ["--run-dir", "runs/inter-2x3-seed2", "--export", "out"]
-  settings = {words[at + 1] for at, word in enumerate(words) if word == "--set"}
-  assert settings == {"seed=2", "loop.num_steps=7", f"bundle={bundle}", f"samples={SAMPLES}"}
+  settings = lambda words: {words[at + 1] for at, word in enumerate(words) if word == "--set"}
+  assert settings(words) == {"seed=2", "loop.num_steps=7", "num_heads=3"}
+  words = changed("inter-2-features").command(*places)[1:]
+  assert words[:4] == ["-m", "experiments.train.interval_features", "--config", "inter-2"]
+  assert settings(words) == {f"bundle={bundle}", "captions=captions.txt", "samples=samples.npz"}
 
 
 def test_patterns_and_names():
@@ -79,7 +86,7 @@ def test_one_factor_is_varied_at_a_time():
   base = next(one.run for one in devices.trainings() if one.name == "inter-2")
   fields = ("num_layers", "num_heads", "loss", "guided", "seed")
   for one in devices.trainings():
-    if one.script == "inter_head":
+    if one.kind == "inter-head":
       changed = [field for field in fields[:4] if getattr(one.run, field) != getattr(base, field)]
       assert len(changed) <= 1 and one.run.seed in devices.SEEDS, one.name
       assert one.run.loop == base.loop and one.run.optimizer == base.optimizer and one.run.num_samples == base.num_samples

@@ -24,7 +24,7 @@ from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, inter
 from jaxspec.models.nn.call import call
 from jaxspec.models.nn.causal import wanted
 from jaxspec.models.nn.linear import affine, linear
-from jaxspec.models.trunk import Trunk, family_of_trunk, trunk_config, trunk_of
+from jaxspec.models.trunk import Trunk, family_of_trunk, first_layers, trunk_config, trunk_of
 
 INITIAL_RADIUS = 0.5
 MAX_RADIUS = 10.0
@@ -183,11 +183,9 @@ def edge_from_cloud(cloud: Any, params: Params, num_layers: int, key: Key, **hea
   """
   if not 1 <= num_layers <= cloud.num_layers:
     raise ValueError(f"Must have 1 to {cloud.num_layers} layers, we instead got {num_layers}")
-  config = InterHeadConfig(dataclasses.replace(cloud, num_layers=num_layers), **head)
-  family = _trunk(cloud)
-  kept = jax.eval_shape(family.fns(config.trunk).init, jax.random.key(0))
-  trunk = {name: jax.tree.map(jnp.copy, params[name]) for name in kept}
-  weight = family.tables(config.trunk, trunk).output
+  short, trunk = first_layers(_trunk(cloud).fns, cloud, params, num_layers)
+  config, trunk = InterHeadConfig(short, **head), jax.tree.map(jnp.copy, trunk)
+  weight = _trunk(cloud).tables(config.trunk, trunk).output
   module = InterHead(config.num_heads, config.drawn, config.max_radius)
   init_key, noise_key = jax.random.split(key)
   features, logits = jnp.zeros((1, 1, weight.shape[1])), jnp.zeros((1, 1, config.drawn))

@@ -1,4 +1,4 @@
-"""`jaxspec train`: config files by path, overrides, and errors."""
+"""`jaxspec train script`: config files by path, overrides, and errors."""
 
 import json
 
@@ -40,7 +40,7 @@ def config(tmp_path):
 
 
 def test_train(run, config, tmp_path):
-  outcome = run("train", "--config", f"{config}:small", "--set", "steps=5", "--set", "inner.rate=1", "--no-resume")
+  outcome = run("train", "script", f"{config}:small", "--set", "steps=5", "--set", "inner.rate=1", "--no-resume")
   assert outcome.exit_code == 0, outcome.output
   done, resume = json.loads((tmp_path / "runs" / "tiny_config" / "done.json").read_text())
   assert done == {"steps": 5, "name": "small", "inner": {"rate": 1.0}} and resume is False
@@ -48,30 +48,30 @@ def test_train(run, config, tmp_path):
 
 
 def test_dry_run(run, config, tmp_path):
-  assert run("train", "--config", config, "--dry-run").exit_code == 0
+  assert run("train", "script", config, "--dry-run").exit_code == 0
   assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
   ("options", "words"),
   [
-    (["--config", "none.py"], "No config file at none.py"),
-    (["--config", "tiny_config.py:bad"], "another argument"),
-    (["--config", "tiny_config.py:unknown"], "Cannot get a config for 'unknown'"),
-    (["--config", "tiny_config.py:diverges"], "at step 7: try a lower learning rate"),
-    (["--config", "tiny_config.py", "--set", "step=3"], "steps, name, inner"),
-    (["--config", "tiny_config.py", "--set", "steps"], "name=value"),
-    (["--config", "tiny_config.py", "--set", "steps=many"], "type int"),
-    (["--config", "tiny_config.py", "--run-dir", "/proc/run"], "Cannot write to /proc/run"),
-    (["--config", "notes.txt"], "Python file"),
-    (["--config", "broken.py"], "Cannot import"),
-    (["--config", "lacking.py"], "train is missing"),
-    ([], "--config"),
+    (["none.py"], "No config file at none.py"),
+    (["tiny_config.py:bad"], "another argument"),
+    (["tiny_config.py:unknown"], "Cannot get a config for 'unknown'"),
+    (["tiny_config.py:diverges"], "at step 7: try a lower learning rate"),
+    (["tiny_config.py", "--set", "step=3"], "steps, name, inner"),
+    (["tiny_config.py", "--set", "steps"], "name=value"),
+    (["tiny_config.py", "--set", "steps=many"], "type int"),
+    (["tiny_config.py", "--run-dir", "/proc/run"], "Cannot write to /proc/run"),
+    (["notes.txt"], "Python file"),
+    (["broken.py"], "Cannot import"),
+    (["lacking.py"], "train is missing"),
+    ([], "Missing argument 'FILE[:ARG]'"),
   ],
 )
 def test_errors(fails, config, tmp_path, options, words):
   (tmp_path / "notes.txt").write_text("hello")
   (tmp_path / "broken.py").write_text("import nothing_of_the_kind")
   (tmp_path / "lacking.py").write_text("def get_config(arg): pass")
-  assert words in fails("train", *options)
+  assert words in fails("train", "script", *options)
   assert not list(tmp_path.glob("runs/*"))
