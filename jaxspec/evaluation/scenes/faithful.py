@@ -34,6 +34,7 @@ from jaxspec.evaluation.scenes.world import (
   MOST_OBJECTS,
   SIZES,
   STYLES,
+  TEXTURED_WORLD,
 )
 from jaxspec.statistics import Difference, t_quantile
 
@@ -172,15 +173,15 @@ def closer(
   return Difference(value, value - half, value + half, _p_value(np.abs(null), abs(value)), error, count)
 
 
-def compare_with_painter(
-  scores: Scores, *, materials: Sequence[str] = FLAT_WORLD, draws: int = 199, seed: int = 0
-) -> dict[str, Faithfulness]:
+def compare_with_painter(scores: Scores, *, draws: int = 199, seed: int = 0) -> dict[str, Faithfulness]:
   """Compares a set with the distribution of the painter for the same captions.
 
   For every correct image the painter draws ``draws`` scenes of its caption. All of them together are the reference. Each
   draw alone is a set as large as the tested one; the distances of these sets from the reference give the p value. It assumes
-  independent images: dependence between images of one caption makes it small too.
+  independent images: dependence between images of one caption makes it small too. Its world is the flat one if all images
+  are flat, and the textured one otherwise.
   """
+  materials = FLAT_WORLD if all(reading.material == FLAT for reading in scores.readings) else TEXTURED_WORLD
   generator = np.random.default_rng(seed)
   right = [number for number, held in enumerate(scores.held) if held["right"]]
   found = {aspect: np.zeros(len(values)) for aspect, values in ASPECTS.items()}
