@@ -2,6 +2,7 @@
 
 - ``run``: the command line of every table;
 - ``configs``: one file per subject, one value per table: methods, settings, number of images;
+- ``papers``: tables and figures of the papers beside those here;
 - ``engine``: decoding, timing, judging and writing, shared by all tables;
 - ``bench``: benchmarks and attacks of single parts of the library;
 - ``server``: the server and the link to it, under faults, attacks and load;

@@ -23,14 +23,18 @@ Marks in a page name its tables; the text between the marks is generated::
     <!-- audit: audit_gsd -->
     <!-- end -->
 
+    <!-- paper: ciar -->
+    <!-- end -->
+
 ``<!-- methods -->`` lists all methods. ``figures`` takes rows and columns of ``experiments/results/NAME.md`` by their names
 there; ``where`` is optional and keeps the rows with that value. ``table`` is a whole table with its caption. ``lossy`` joins
 the tables of scenes: ``settings``, the same ``without top-p``, published ``orders``, or ``limits``. ``audit`` reads a file
-of `jaxspec audit --out`.
+of `jaxspec audit --out`. ``paper`` lists what a paper shows, from `experiments.papers`.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -47,7 +51,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = DOCS / "methods"
 RESULTS = ROOT / "experiments" / "results"
-_MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy|audit)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
+_MARK = re.compile(r"(<!-- (options|figures|methods|table|lossy|audit|paper)\b:?([^>]*?)-->\n).*?(<!-- end -->)", re.S)
 _OUTPUT = {True: "exact", False: "not exact", "option": "exact with `--exact`"}
 
 
@@ -71,6 +75,8 @@ def _table(kind: str, content: str, folder: Path) -> str:
     return lossy(content.strip())
   if kind == "audit":
     return audit(content.strip())
+  if kind == "paper":
+    return paper(content.strip(), folder)
   name, *lines = content.strip().splitlines()
   fields = {key: [part.strip() for part in rest.split(";")] for key, _, rest in (line.partition(":") for line in lines)}
   where = tuple(tuple(part.strip() for part in condition.split("=")) for condition in fields.get("where", ()))
@@ -162,8 +168,7 @@ def lossy(part: str) -> str:
   Raises:
     ValueError: for another part, or without such tables.
   """
-  if str(ROOT) not in sys.path:
-    sys.path.append(str(ROOT))
+  _find_experiments()
   from experiments.engine import lossy, published
   from experiments.run import documents
 
@@ -176,6 +181,28 @@ def lossy(part: str) -> str:
   if part not in parts:
     raise ValueError(f"Must have a part in {', '.join(parts)}, we instead got {part!r}")
   return parts[part](documents(RESULTS))
+
+
+def paper(name: str, folder: Path) -> str:
+  """What a paper shows, beside the tables here.
+
+  Raises:
+    ValueError: for a paper without a module in `experiments.papers`, or a figure that no table has.
+  """
+  _find_experiments()
+  from experiments.engine import reproduction
+  from experiments.run import documents
+
+  try:
+    items = importlib.import_module(f"experiments.papers.{name}").ITEMS
+  except ModuleNotFoundError as error:
+    raise ValueError(f"Must have a paper in experiments/papers, we instead got {name!r}") from error
+  return reproduction.table(items, RESULTS, documents(RESULTS), os.path.relpath(RESULTS, folder))
+
+
+def _find_experiments() -> None:
+  if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))
 
 
 def filled_pages() -> list[Path]:

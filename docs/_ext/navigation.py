@@ -28,6 +28,7 @@ NAVIGATION = {
   "Reference": ("reference/index", "works", "contributing"),
   "Results": (
     "results/index",
+    "reproducing",
     "results/lossy",
     "results/discrete",
     "results/continuous_tokens",

@@ -8,6 +8,8 @@ checkpoint.
 
 from __future__ import annotations
 
+import dataclasses
+
 from experiments.configs.scenes import BUNDLE, EDGE, MANY, SEVERAL
 from experiments.engine import rows as engine_rows
 from experiments.engine.quality import Quality
@@ -127,7 +129,12 @@ TABLES = {
   ),
   "window": Quality(
     title="CIAR on scenes over its window",
-    rows=tuple(matched(f"window {window}", WINDOWS_RATE, gamma=window) for window in (1, 2, 4, 8)),
+    rows=tuple(
+      dataclasses.replace(
+        matched(f"window {window}", WINDOWS_RATE, gamma=window), against=f"window {window // 2}" if window > 1 else ""
+      )
+      for window in (1, 2, 4, 8)
+    ),
     **SEVERAL,
     **CLOUD,
     notes=("At equal calls a longer window gives the cloud more tokens to judge.",),

@@ -33,9 +33,11 @@ _VARIANTS = {"max": "GSD", "published": "GSD as published", "released": "GSD as 
 
 
 class Point(NamedTuple):
-  """One setting of a method against plain decoding."""
+  """One setting of a method against its reference: the exact method with the same drafts and keys, if its table has that
+  row, or plain decoding."""
 
   table: str  # its document
+  reference: str  # label
   label: str
   family: str  # of the legend
   images: int
@@ -46,7 +48,7 @@ class Point(NamedTuple):
 
   @property
   def loses(self) -> bool:
-    """Whether significantly fewer images are correct than with plain decoding."""
+    """Whether significantly fewer images are correct than with the reference."""
     return self.change.value < 0 and self.p_value < 1 - statistics.LEVEL
 
 
@@ -86,7 +88,7 @@ def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _N
   the one with the most images.
 
   Args:
-    sampling: sampling of all rows of a table besides the bundle's defaults; each sampling has its own baseline.
+    sampling: sampling of all rows of a table besides the bundle's defaults; each sampling has its own references.
   """
   chosen: dict[str, tuple[str, dict[str, Any], Document]] = {}
   for name, document in of_scenes(documents).items():
@@ -99,21 +101,25 @@ def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _N
       if key not in chosen or row["images"] > chosen[key][1]["images"]:
         chosen[key] = name, row, document
   entries = list(chosen.values())
-  corrected = correct_table({key: _change(row, document) for key, (_, row, document) in chosen.items()})
+  references = {key: reference_of(row, document) for key, (_, row, document) in chosen.items()}
+  pairs = {key: statistics.difference(chosen[key][1], other, "right") for key, other in references.items()}
+  corrected = correct_table(pairs)
   opened = statistics.holm([float("nan") if row["open"] is None else row["open"]["p_value"] for _, row, _ in entries])
   found = []
-  for (name, row, document), one, p in zip(entries, corrected.values(), opened):
+  for (name, row, document), other, one, p in zip(entries, references.values(), corrected.values(), opened):
     change = Estimate(one.difference.value, one.difference.low, one.difference.high)
     saved = 1 - row["calls_per_image"] / document["num_tokens"]
     open_p = None if row["open"] is None else float(p)
-    found.append(Point(name, row["label"], family_of(row), row["images"], saved, change, one.adjusted, open_p))
+    about = name, other["label"], row["label"], family_of(row), row["images"]
+    found.append(Point(*about, saved, change, one.adjusted, open_p))
   return found
 
 
-def _change(row: dict[str, Any], document: Document):
-  """The row's share of correct images minus plain decoding's, pair by pair."""
-  (plain,) = [entry for entry in document["rows"] if entry["label"] == claims.PLAIN]
-  return statistics.difference(row, plain, "right")
+def reference_of(row: dict[str, Any], document: Document) -> dict[str, Any]:
+  """The exact row that a row is compared with in its table, or plain decoding."""
+  rows = {entry["label"]: entry for entry in document["rows"]}
+  named = rows[claims.reference_of(row, document)]
+  return named if METHODS[named["method"]].exact else rows[claims.PLAIN]
 
 
 def families(found: Sequence[Point]) -> dict[str, list[Point]]:
@@ -128,8 +134,9 @@ def families(found: Sequence[Point]) -> dict[str, list[Point]]:
 def settings(documents: Mapping[str, Document], sampling: Mapping[str, float] = _NOTHING) -> str:
   """A row for each family: its setting with the fewest calls and no significant loss, and the first one with a loss."""
   head = (
-    "method", "setting with the fewest calls and no significant loss", "calls saved, %", "correct, difference in points",
-    "unconstrained attributes, p", "first setting with a significant loss", "calls saved, % ",
+    "method", "setting with the fewest calls and no significant loss (images; compared with)", "calls saved, %",
+    "correct, difference in points",
+    "unconstrained attributes, p", "first setting with a significant loss (images; compared with)", "calls saved, % ",
     "correct, difference in points ",
   )  # fmt: skip
   rows = []
@@ -141,7 +148,7 @@ def settings(documents: Mapping[str, Document], sampling: Mapping[str, float] = 
 
 
 def _cells(point: Point, *, with_open: bool) -> list[str]:
-  about = f"{point.label} ({point.images:,} images)"
+  about = f"{point.label} ({point.images:,} images; {point.reference})"
   cells = [about, f"{100 * point.saved:.0f}", interval(point.change, 100, 1, sign="+")]
   return [*cells, "" if point.open_p is None else f"{point.open_p:.2g}"] if with_open else cells
 
@@ -152,7 +159,7 @@ def settings_without_top_p(documents: Mapping[str, Document]) -> str:
 
 
 def limits(documents: Mapping[str, Document]) -> str:
-  """For each table: its images, the number of significant comparisons, and the smallest detectable difference."""
+  """For each table: its images, the number of significant comparisons, and the detectable differences of the others."""
   lines = []
   for name, document in of_scenes(documents).items():
     subject = claims.subject_of(document)
@@ -160,10 +167,11 @@ def limits(documents: Mapping[str, Document]) -> str:
     if not (own := [verdict for (_, metric), verdict in found.items() if metric == "right"]):
       continue
     apart = sum(verdict.order != 0 for verdict in own)
-    smallest = 100 * statistics.median(verdict.detectable for verdict in own)
+    right = claims.METRICS[KIND]["right"]
+    others = " or the row that is named" * claims.paired_with_others(document)
     lines.append(
       f"- [{document['title']}](../../experiments/results/{name}.md), {document['rows'][0]['images']:,} images: {apart} of "
-      f"{len(own)} rows differ significantly from {subject} in correct images. Detectable with 80 % power: "
-      f"{smallest:.1f} points."
+      f"{len(own)} rows differ significantly from {subject}{others} in correct images. Detectable with 80 % power, by "
+      f"comparison: {claims.detectable(own, right)}."
     )
   return "\n".join(lines) + "\n"

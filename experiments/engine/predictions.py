@@ -1,8 +1,8 @@
 """Correlation of the exact bias of single tokens (`jaxspec audit`) with the harm to whole images.
 
-Over the audited rows of a table: rank correlation of the total variation per token with the loss of correct images and with
-the change of unconstrained attributes, each with a permutation test. Rows are the units, so a table of few rows detects only
-strong correlations.
+Over the audited lossy rows of a table: rank correlation of the total variation per token with the loss of correct images and
+with the change of unconstrained attributes, each with a permutation test. Rows are the units, so a table of few rows detects
+only strong correlations.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from experiments.engine import lossy
+from jaxspec.methods import METHODS
 
 PERMUTATIONS = 9999
 
@@ -23,18 +26,26 @@ class Correlation(NamedTuple):
 
 
 def harms(document: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-  """Total variation per token and harm of every audited row, by harm."""
-  rows = [row for row in document["rows"] if row.get("audit")]
-  plain = document["rows"][0]["metrics"]["right"]["value"]
+  """Total variation per token and harm of every audited lossy row, by harm; a loss is that against `lossy.reference_of`."""
+  rows = audited(document)
+  right = lambda row: row["metrics"]["right"]["value"]
   bias = lambda chosen: np.array([row["audit"]["tv"]["value"] for row in chosen])
   seen = [row for row in rows if row["open"] is not None]
   return {
-    "the loss of correct images": (bias(rows), np.array([plain - row["metrics"]["right"]["value"] for row in rows])),
+    "the loss of correct images": (
+      bias(rows),
+      np.array([right(lossy.reference_of(row, document)) - right(row) for row in rows]),
+    ),
     "the difference of unconstrained attributes": (
       bias(seen),
       np.array([row["open"]["value"] - row["open"]["expected"] for row in seen]),
     ),
   }
+
+
+def audited(document: dict[str, Any]) -> list[dict[str, Any]]:
+  """Rows of methods that are not exact, with their bias."""
+  return [row for row in document["rows"] if row.get("audit") and not METHODS[row["method"]].exact]
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray, *, seed: int = 0) -> Correlation:
@@ -57,8 +68,8 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def sentences(document: dict[str, Any]) -> list[str]:
-  """The correlations of a table; empty with fewer than four audited rows."""
-  if sum(row.get("audit") is not None for row in document["rows"]) < 4:
+  """The correlations of a table; empty with fewer than four audited lossy rows."""
+  if len(audited(document)) < 4:
     return []
   found = {name: rank_correlation(*pair) for name, pair in harms(document).items() if len(pair[0]) >= 4}
   each = [f"{name} {one.value:+.2f} (p {one.p_value:.2g}, {one.rows} rows)" for name, one in found.items()]

@@ -47,7 +47,8 @@ class Quality(Experiment):
     bundle: the networks.
     sampling: of all rows including plain decoding, over the bundle's defaults.
     draft: default edge network of rows of CIAR; "" is the bundle's first.
-    subject: label of the reference row of the comparisons below the table; "" is plain decoding.
+    subject: label of the reference row of the comparisons, unless a row names another one (`Row.against`); "" is plain
+      decoding.
     wanted: smallest difference of shares of correct images that the table should detect.
     margin: margin of equivalence of these shares; 0 makes no claim of equivalence.
     first_search: images of the coarse search for a threshold, see `Bench.matched`; 0 is all.
@@ -211,4 +212,5 @@ def as_json(row: Row, bench: Bench) -> dict[str, Any]:
   """Fields of a row in a document besides its figures."""
   settings = bench.settings(row)
   about = {name: settings[name] for name in ("method", "options", "sampling", "draft", "alone", "seed", "matmul_precision")}
-  return {"label": row.name, "wanted_rate": row.rate, **about} | ({"setting": row.setting} if row.setting else {})
+  named = {name: value for name in ("setting", "against") if (value := getattr(row, name))}
+  return {"label": row.name, "wanted_rate": row.rate, **about} | named

@@ -29,6 +29,8 @@ class Row:
     max_len: drawn tokens; None draws all.
     audit: report the exact bias of every token (`jaxspec.audited`); the tokens are the same.
     setting: rows of one setting differ only by the seed of a training; "" is none.
+    against: label of the row whose correct images it is compared with, such as the exact method with the same drafts; "" is
+      the subject of the table.
   """
 
   method: str
@@ -42,6 +44,7 @@ class Row:
   max_len: int | None = None
   audit: bool = False
   setting: str = ""
+  against: str = ""
 
   @property
   def name(self) -> str:

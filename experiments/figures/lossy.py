@@ -3,9 +3,9 @@
     python -m experiments.figures.lossy
 
 Reads the tables of scenes (``experiments.run 'scenes:*' 'scenes_ciar:*'``) and writes ``docs/images/lossy.png``, and
-``docs/images/lossy_without_top_p.png`` of those without top-p. Bars are 95
-% intervals of the change against plain decoding on the same captions and keys. A filled marker is a significant change after
-Holm's correction over all points; a ring is not significant.
+``docs/images/lossy_without_top_p.png`` of those without top-p. Bars are 95 % intervals of the change on the same captions
+and keys: against the exact method with the same drafts, where a table has it, else against plain decoding. A filled marker
+is a significant change after Holm's correction over all points; a ring is not significant.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def test_the_page_is_filled_from_results_alone(tmp_path, monkeypatch):
     (tmp_path / quoted.name).write_text(quoted.read_text())
   monkeypatch.setattr(pages, "RESULTS", tmp_path)
   text = pages.filled(LOSSY.read_text())
-  assert "| static groups | none |" in text and f"wrong ({NUM} images)" in text
+  assert "| static groups | none |" in text and f"wrong ({NUM} images; plain decoding)" in text
   assert "not measured" in text and "rows differ significantly from plain decoding in correct images" in text
   assert pages.filled(text) == text
   with pytest.raises(ValueError, match="settings, without top-p, orders, limits"):

@@ -61,6 +61,18 @@ def test_a_subject_is_compared_by_how_far_it_is_from_plain_decoding():
   assert "subject_minus_row" not in next(entry for entry in table["rows"] if entry["label"] == "white")
 
 
+def test_a_row_is_compared_with_the_row_that_it_names():
+  rows = [entry | ({"against": "harmless"} if entry["label"] == "white" else {}) for entry in document()["rows"]]
+  table = document() | {"rows": rows}
+  found, named = claims.verdicts(table), {entry["label"]: entry for entry in rows}
+  assert found["white", "right"].reference == "harmless" and found["wrong", "right"].reference == claims.PLAIN
+  assert found["white", "right"].difference == statistics.difference(named["harmless"], named["white"], "right")
+  assert found["white", "unfaithful"].reference == claims.PLAIN  # a distance from plain decoding
+  text = render(table)
+  assert "| compared with |" in text and "or the row that is named" in text and "compared with" not in render(document())
+  assert claims.reference_of({"against": "a row that was left out"}, table) == claims.PLAIN
+
+
 def test_a_table_is_printed():
   text = render(document(margin=0.3))
   lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -160,8 +172,11 @@ def test_rank_correlations_are_spearmans():
 
 def test_audited_rows_are_compared_with_their_harm():
   table = document()
-  biased = [{"tv": {"value": 0.01 * n, "low": 0.0, "high": 1.0}} for n in range(4)]
-  rows = [table["rows"][0], *(entry | {"audit": audit} for entry, audit in zip(table["rows"][1:], biased))]
+  bias = lambda value: {"audit": {"tv": {"value": value, "low": 0.0, "high": 1.0}}}
+  named = {entry["label"]: entry for entry in table["rows"]}
+  lossy = [named[label] | {"label": f"{label} {n}"} for n in range(2) for label in ("wrong", "white")]
+  rows = [named[claims.PLAIN], named["harmless"] | bias(0.0)]  # an exact row has no harm to predict
+  rows += [entry | bias(0.01 * n) for n, entry in enumerate(lossy, 1)]
   (sentence,) = predictions.sentences(table | {"rows": rows})
   assert "loss of correct images" in sentence and "4 rows" in sentence
   assert predictions.sentences(table) == []

@@ -88,10 +88,11 @@ def below(document: Document) -> list[str]:
   found = [row["minus_first"] for row in document["rows"] if "minus_first" in row]
   if not found:
     return []
-  smallest = lambda name: 100 * statistics.median(row[name]["detectable"] for row in found)
+  ends = lambda name: [f"{100 * pick(row[name]['detectable'] for row in found):.2g}" for pick in (min, max)]
+  each = {name: " to ".join(dict.fromkeys(ends(name))) for name in ("class_accuracy", "kid_digits")}
   return [
-    f"{SMALLEST} class accuracy {smallest('class_accuracy'):.2g} points, KID {smallest('kid_digits'):.2g}, between a row "
-    f"and {document['base']} after correction, in the median over the rows."
+    f"{SMALLEST} class accuracy {each['class_accuracy']} points, KID {each['kid_digits']}, between a row and "
+    f"{document['base']} after correction, by row."
   ]
 
 

@@ -23,6 +23,7 @@ def saved_of(row: RowDocument, document: Document) -> float:
 
 def columns(document: Document) -> list[Column]:
   found = claims.verdicts(document) if claims.subject_of(document) else {}
+  reference = Column("compared with", of_verdict(found, "right", lambda one: one.reference))
   if document["layout"] == "calls":
     middle = [CALLS, SAVED, REDUCTION]
   else:
@@ -34,7 +35,9 @@ def columns(document: Document) -> list[Column]:
     ]  # fmt: skip
   return [
     LABEL, *middle, SPEED, AUDITED, GRAIN, RIGHT,
+    *[reference] * claims.paired_with_others(document),
     Column("difference, points", of_verdict(found, "right", change)), Column("p", of_verdict(found, "right", p_value)),
+    Column("detectable, points", of_verdict(found, "right", lambda one: percent(one.detectable, 1))),
     *equality(document, found),
     Column("unconstrained attributes: TV", lambda row, document: distance(row, "value")),
     Column("by chance", lambda row, document: distance(row, "expected")),
@@ -94,8 +97,10 @@ def intro(document: Document) -> str:
     + (f", all of them with {sampling}" if sampling else "")
     + lifted(document)
     + ". Correct: the "
-    f"image does all that its caption says; 95 % interval of Wilson. Difference: against {subject}, pair by pair, with its "
-    "95 % interval; p of McNemar's test. Unconstrained attributes: mean total variation between a row's correct images and "
+    f"image does all that its caption says; 95 % interval of Wilson. Difference: against {subject}"
+    + (" or the row that is named" if claims.paired_with_others(document) else "")
+    + ", pair by pair, with its 95 % interval; p of McNemar's test; detectable: the smallest true difference that this "
+    "comparison finds with 80 % power. Unconstrained attributes: mean total variation between a row's correct images and "
     "plain decoding's in style, position, size, background, colour and number where captions leave them free; p by "
     "permutation (of plain decoding itself against its other seed). All p are corrected over the table (Holm)."
     + (" Speed: plain decoding over the row, one image at a time, median [lowest, highest] of the pairs." if timed else "")

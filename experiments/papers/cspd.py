@@ -1,0 +1,137 @@
+"""CSpD, continuous speculative decoding (arXiv 2411.11925)."""
+
+from experiments.engine.reproduction import IMPOSSIBLE, NO_ORDER, NOT_DRAWN, OPEN, REVERSED, SAME, Item
+
+ALIGN, GAMMA, PREFIX, GUIDED = (f"cspd_{name}_causal" for name in ("alignment", "gamma", "prefix", "guidance"))
+PUBLISHED, UNALIGNED = "acceptance rule=published", "acceptance rule=published, not aligned"
+DIGITS, MAR = "cspd_digits_causal", "cspd_digits_mar"
+SPEED = "speed over target | batch=1"
+ITEMS = (
+  Item("Figures 2 to 5", ("figures.rounds",), "drawings of the method", "", NO_ORDER, "a drawing"),
+  Item(
+    "Table 1, speed",
+    ("cspd:speed_causal", "cspd:speed_digits", "cspd:speed_mar"),
+    "MAR-H with MAR-B, gamma 4 to 32: 1.11 to 1.44 times at batch 1, 1.62 to 2.33 at 256",
+    f"batch 1, published rule, larger causal pair: gamma 7 [[cspd_speed_causal | published 7 | {SPEED}]], 31 "
+    f"[[cspd_speed_causal | published 31 | {SPEED}]]; MAR pair, released test, gamma 8 "
+    f"[[cspd_speed_mar | released 8 | {SPEED}]]",
+    OPEN,
+    "gamma 7 p [[cspd_speed_causal | published 7 | p, Holm | batch=1]], the smallest p that 7 turns and the correction over "
+    "the table allow; batches gain where cores are idle, and two cores are not",
+  ),
+  Item(
+    "Table 1 and Figure 8, acceptance over gamma",
+    ("cspd:gamma_causal", "figures.cspd"),
+    "0.39 to 0.26 (MAR-L with MAR-B) for gamma 4 to 32",
+    f"of tested drafts: gamma 4 [[{GAMMA} | 4 | alpha | {PUBLISHED}]], 32 [[{GAMMA} | 32 | alpha | {PUBLISHED}]]; of all "
+    f"drafts [[{GAMMA} | 4 | accepted | {PUBLISHED}]] and [[{GAMMA} | 32 | accepted | {PUBLISHED}]]",
+    OPEN,
+    f"of tested drafts [[apart | {GAMMA} | 4 | alpha | {PUBLISHED} ;; {GAMMA} | 32 | alpha | {PUBLISHED}]]; the paper "
+    "does not define its acceptance",
+  ),
+  Item(
+    "the same on the MAR pair",
+    ("cspd:gamma_mar",),
+    "as above",
+    "",
+    NOT_DRAWN,
+    "the table is declared",
+  ),
+  Item(
+    "Table 2",
+    ("cspd:digits_causal", "cspd:digits_mar"),
+    "FID with guidance: MAR-H 1.55, with MAR-B drafts 1.60",
+    f"class accuracy, %: target [[{DIGITS} | target | class accuracy, %]], published rule, gamma 8 "
+    f"[[{DIGITS} | published, gamma 8 | class accuracy, %]], test of the released code "
+    f"[[{DIGITS} | released, gamma 8 | class accuracy, %]]",
+    OPEN,
+    f"published rule [[{DIGITS} | published, gamma 8 | minus target, points]], as in the paper; the released test loses "
+    f"[[{DIGITS} | released, gamma 8 | minus target, points]]; no ImageNet FID: no released weights",
+  ),
+  Item(
+    "Table 3",
+    ("cspd:alignment_causal",),
+    "alignment raises alpha from 0.13 to 0.37 at gamma 4, 0.12 to 0.39 at 8 (MAR-L with MAR-B)",
+    f"gamma 4: [[{ALIGN} | 4 | alpha | {UNALIGNED}]] to [[{ALIGN} | 4 | alpha | {PUBLISHED}]]; gamma 8: "
+    f"[[{ALIGN} | 8 | alpha | {UNALIGNED}]] to [[{ALIGN} | 8 | alpha | {PUBLISHED}]]",
+    SAME,
+    f"[[apart | {ALIGN} | 4 | alpha | {UNALIGNED} ;; {ALIGN} | 4 | alpha | {PUBLISHED}]]; on MAR not drawn yet",
+  ),
+  Item(
+    "Table 4 and Figure 11, pre-filling",
+    ("cspd:prefix_causal", "figures.cspd"),
+    "alpha 0.35, 0.39, 0.39 with 0, 5, 15 % at gamma 8 (MAR-L with MAR-B); speed falls slightly",
+    f"[[{PREFIX} | 8 | alpha | {PUBLISHED} | target prefix=0]], "
+    f"[[{PREFIX} | 8 | alpha | {PUBLISHED} | target prefix=0.05]], "
+    f"[[{PREFIX} | 8 | alpha | {PUBLISHED} | target prefix=0.15]]; calls "
+    f"[[{PREFIX} | 8 | target calls | {PUBLISHED} | target prefix=0]] to "
+    f"[[{PREFIX} | 8 | target calls | {PUBLISHED} | target prefix=0.15]]",
+    REVERSED,
+    f"of 0 and 15 % [[apart | {PREFIX} | 8 | alpha | {PUBLISHED} | target prefix=0 ;; {PREFIX} | 8 | alpha | {PUBLISHED} "
+    "| target prefix=0.15]]; acceptance is highest at the first tokens here "
+    f"([[{DIGITS} | published, gamma 8 | accepted along the row, %]] along the row), in the paper lowest; without speed",
+  ),
+  Item(
+    "Figures 6, 7, 9, 17 to 21",
+    ("figures.cspd",),
+    "images by method and gamma",
+    "[images](results/continuous_tokens.md#distribution-of-a-token)",
+    NO_ORDER,
+    "`--decode` draws them at one gamma",
+  ),
+  Item("Figures 10, 12", (), "images with and without alignment, over pre-filling", "", NOT_DRAWN, "no command draws them"),
+  Item(
+    "Figure 13",
+    ("cspd:guidance_causal", "figures.cspd"),
+    "alpha falls with guidance",
+    f"scales 1, 2, 3: [[{GUIDED} | 4 | alpha | {PUBLISHED} | cfg scale=1]], "
+    f"[[{GUIDED} | 4 | alpha | {PUBLISHED} | cfg scale=2]], [[{GUIDED} | 4 | alpha | {PUBLISHED} | cfg scale=3]]",
+    SAME,
+    f"of 1 and 3 [[apart | {GUIDED} | 4 | alpha | {PUBLISHED} | cfg scale=1 ;; {GUIDED} | 4 | alpha | {PUBLISHED} "
+    "| cfg scale=3]]",
+  ),
+  Item(
+    "Figure 14",
+    ("cspd:temperature_causal", "figures.cspd"),
+    "alpha over the temperature (no figures printed)",
+    f"0.9 and 1, scale 2: [[cspd_temperature_causal | 4 | alpha | {PUBLISHED} | cfg scale=2 | temperature=0.9]], "
+    f"[[cspd_temperature_causal | 4 | alpha | {PUBLISHED} | cfg scale=2 | temperature=1]]",
+    NO_ORDER,
+    "two temperatures only",
+  ),
+  Item(
+    "Figure 15",
+    ("cspd:gamma_causal", "figures.cspd"),
+    "a few proposals per rejection",
+    f"[[{GAMMA} | 4 | proposals per rejection | {PUBLISHED}]] at gamma 4, "
+    f"[[{GAMMA} | 32 | proposals per rejection | {PUBLISHED}]] at 32",
+    NO_ORDER,
+    "the paper prints no figures",
+  ),
+  Item(
+    "Figure 16",
+    ("figures.cspd",),
+    "accepted tokens lie in flat areas",
+    "[map](images/cspd_map_causal.png)",
+    NO_ORDER,
+    "a picture",
+  ),
+  Item(
+    "Section A.3, the distribution of a token",
+    ("cspd:marginals_causal",),
+    "a proof that the target's distribution is kept",
+    "largest KS: published rule [[cspd_marginals_causal | published rule | largest KS]], target with other seeds "
+    "[[cspd_marginals_causal | target, other seeds | largest KS]]",
+    OPEN,
+    "published rule p [[cspd_marginals_causal | published rule | p, Holm]]; a toy shows its bias ([rules](rules.md))",
+  ),
+  Item("the same on the MAR pair", ("cspd:marginals_mar", "cspd:ends_mar"), "", "", NOT_DRAWN, "both tables are declared"),
+  Item(
+    "MAR-B, MAR-L and MAR-H on ImageNet",
+    (),
+    "networks of all tables",
+    "",
+    IMPOSSIBLE,
+    "no released weights and no ImageNet here; `jaxspec convert mar` imports them",
+  ),
+)
