@@ -8,6 +8,7 @@ belongs to it becomes the folder ``vq`` inside. Weights are read, changed and wr
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 from safetensors import SafetensorError
 
 from jaxspec.io import checkpoints
+from jaxspec.io.converters import Released
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models import registry
@@ -74,7 +76,7 @@ def convert_folder(
   source: Path, destination: Path, fields: dict[str, Any], *, dtype: str = "bfloat16", text: Path | None = None,
   image: Path | None = None, on_write: engine.OnWrite = engine.silent,
 ) -> ChameleonConfig:  # fmt: skip
-  """Writes the checkpoint folder of a network; returns its config.
+  """Writes the checkpoint folder of a network, with its image tokenizer where the folder has one; returns its config.
 
   Args:
     fields: config fields that win over those of the folder; ``layout`` where nothing tells it.
@@ -105,6 +107,8 @@ def convert_folder(
         (folder / TOKENIZER_FILE).write_bytes(tokenizer_json)
       if "image" in found:
         engine.convert_file(found["image"], folder / VQ_FOLDER, chameleon_vq.FAMILY, on_write=on_write)
+      elif chameleon_vq.is_whole(content.tensors):
+        chameleon_vq.convert_folder(source, folder / VQ_FOLDER, chameleon_vq.FAMILY, {}, on_write=on_write)
 
     meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(content.files), "licence": "unknown"}
     more = dict(meta=meta, dtype=jnp.dtype(dtype), write_more=write_more)
@@ -113,6 +117,19 @@ def convert_folder(
     text_ = str(error)
     raise ValueError(text_ if str(source) in text_ else f"Cannot convert {source}: {text_}") from error
   return config
+
+
+def reads_folder(names: Set[str], config: Mapping[str, Any]) -> bool:
+  """Whether a folder is Meta's download of a network, or one of the hub."""
+  return config.get("model_type") == "chameleon" or any(chameleon_files.is_meta(name) for name in names)
+
+
+def convert_published(source: Path, destination: Path, *, on_write: engine.OnWrite) -> ChameleonConfig:
+  """`convert_folder` without options."""
+  return convert_folder(source, destination, {}, on_write=on_write)
+
+
+RELEASED = Released(convert_published, reads_folder=reads_folder)
 
 
 def read_size(text: str) -> dict[str, int]:

@@ -21,7 +21,8 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import HostArray, Key, PyTree
-from jaxspec.io import checkpoints
+from jaxspec.io import checkpoints, hub
+from jaxspec.io.model_folders import model_folder
 from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models import registry
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
@@ -72,7 +73,16 @@ class FamilyParts:
       raise ValueError(f"Must have a part {name!r} for {self.owner}, we instead got none: {hint}")
     if not isinstance(found, (str, os.PathLike)):
       raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
-    return self._folder / found
+    return Path(found) if hub.is_reference(found) else self._folder / found
+
+  def folder(self, name: str) -> Path:
+    """The checkpoint folder of a network, converted if it holds released weights.
+
+    Raises:
+      CheckpointError: if the part is missing or cannot be read.
+      LinkError: if it is at the hub, out of reach.
+    """
+    return model_folder(self.file(name))
 
   def family_name(self, name: str) -> str:
     """The family name of a network; only its ``config.json`` is read.
@@ -81,7 +91,7 @@ class FamilyParts:
       ValueError: if it is missing or not a network.
     """
     value = self.value(name)
-    return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.file(name))["family"]
+    return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.folder(name))["family"]
 
   def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Network:
     """A part as a network, loaded once, by default in float32: encoders and decoders run once per image.
@@ -92,7 +102,7 @@ class FamilyParts:
       ValueError: if it is missing or cannot be loaded.
     """
     if not isinstance(self.value(name), Network):
-      self._values[name] = checkpoints.load(self.file(name), dtype=dtype, weights=weights)
+      self._values[name] = checkpoints.load(self.folder(name), dtype=dtype, weights=weights)
     return self._values[name]
 
   def check_all_read(self) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxspec.core.options import suggestion
-from jaxspec.io import shipped
+from jaxspec.io import hub, shipped
 from jaxspec.io.checkpoints import CONFIG_FILE
 from jaxspec.io.stored_files import check_readable
 
@@ -90,7 +90,11 @@ class Bundle:
     """
     if self.target is None:
       raise ValueError(f"Must have a bundle with a target, {self.path} has none yet")
-    return self.path / self.target
+    return self.folder(self.target)
+
+  def folder(self, name: str) -> Path:
+    """The folder that a field names, relative to the bundle; a reference to the hub as it is."""
+    return Path(name) if hub.is_reference(name) else self.path / name
 
 
 def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:

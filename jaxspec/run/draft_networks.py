@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxspec.core.network import Network
 from jaxspec.families.family import Family
 from jaxspec.io import checkpoints
+from jaxspec.io.model_folders import model_folder
 
 
 class Drafts(Mapping[str, Network]):
@@ -60,7 +61,8 @@ class Drafts(Mapping[str, Network]):
     """
     source = self._source(name)
     if not isinstance(source, Network):
-      source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
+      folder = model_folder(source)
+      source = self._sources[name] = checkpoints.load(folder, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
     return source
 
   def family_name(self, name: str) -> str:
@@ -70,7 +72,7 @@ class Drafts(Mapping[str, Network]):
       ValueError: for an unknown name or a damaged checkpoint.
     """
     source = self._source(name)
-    return source.family_name if isinstance(source, Network) else checkpoints.read_config(source)["family"]
+    return source.family_name if isinstance(source, Network) else checkpoints.read_config(model_folder(source))["family"]
 
   def _source(self, name: str) -> str | os.PathLike[str] | Network:
     if name not in self:
