@@ -15,6 +15,7 @@ from jaxspec.core import mesh as meshes
 from jaxspec.core import precision
 from jaxspec.core.options import options_of
 from jaxspec.core.platform import platform
+from jaxspec.errors import CheckpointError, OptionError, values_as
 from jaxspec.families.family import Family, FamilyParts
 from jaxspec.io import checkpoints, hub, shipped
 from jaxspec.io.bundle import BUNDLE_FILE, Bundle, read_bundle
@@ -27,6 +28,7 @@ from jaxspec.run.pipeline import Pipeline
 DTYPES = ("float32", "bfloat16")
 
 
+@values_as(CheckpointError)
 def load_pipeline(
   path: str | os.PathLike[str] | Bundle | None = None,
   *,
@@ -68,11 +70,12 @@ def load_pipeline(
   """
   dtype = _name(dtype)
   if dtype not in DTYPES:
-    raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
+    raise OptionError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
   if matmul_precision not in (None, *precision.PRECISIONS):
-    raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
+    raise OptionError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
   platform()  # backend errors are raised before files are read
-  mesh = None if mesh is None else meshes.make_mesh(mesh)
+  with values_as(OptionError):
+    mesh = None if mesh is None else meshes.make_mesh(mesh)
   is_read = isinstance(path, Bundle)
   bundle = path if is_read else read_bundle(model_folder(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
