@@ -17,13 +17,12 @@ import jax.numpy as jnp
 from safetensors import SafetensorError
 
 from jaxspec.io import checkpoints
-from jaxspec.io.converters import Released
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import LAYOUTS, ChameleonConfig
 
-from . import chameleon_files, chameleon_vq, command, engine, hugging_face
+from . import chameleon_files, chameleon_vq, command, engine, hugging_face, released
 from .rules import Rule
 
 DTYPES = ("bfloat16", "float32")  # of stored weights
@@ -124,12 +123,7 @@ def reads_folder(names: Set[str], config: Mapping[str, Any]) -> bool:
   return config.get("model_type") == "chameleon" or any(chameleon_files.is_meta(name) for name in names)
 
 
-def convert_published(source: Path, destination: Path, *, on_write: engine.OnWrite) -> ChameleonConfig:
-  """`convert_folder` without options."""
-  return convert_folder(source, destination, {}, on_write=on_write)
-
-
-RELEASED = Released(convert_published, reads_folder=reads_folder)
+RELEASED = released.of_model_type("chameleon", convert_folder)._replace(reads_folder=reads_folder)
 
 
 def read_size(text: str) -> dict[str, int]:

@@ -11,17 +11,30 @@ from jaxspec.io.converters import Released
 from . import command, engine, hugging_face
 
 
+def of_model_type(model_type: str, convert_folder: Callable[..., Any]) -> Released:
+  """Folders of the hub, by the ``model_type`` of their ``config.json``.
+
+  Args:
+    convert_folder: ``(source, destination, fields, on_write=...)``; the fields are empty.
+  """
+
+  def convert(source: Path, destination: Path, *, on_write: engine.OnWrite) -> Any:
+    return convert_folder(source, destination, {}, on_write=on_write)
+
+  return Released(convert, reads_folder=lambda names, config: config.get("model_type") == model_type)
+
+
 def of_folder(architecture: hugging_face.Architecture, read: hugging_face.ReadFn | None = None) -> Released:
-  """Folders of an architecture, by the ``model_type`` of their ``config.json``.
+  """Folders of an architecture.
 
   Args:
     read: as for `hugging_face.convert_folder`.
   """
 
-  def convert(source: Path, destination: Path, *, on_write: engine.OnWrite) -> Any:
-    return hugging_face.convert_folder(source, destination, architecture, {}, None, read, on_write=on_write)
+  def convert_folder(source: Path, destination: Path, fields: dict[str, Any], *, on_write: engine.OnWrite) -> Any:
+    return hugging_face.convert_folder(source, destination, architecture, fields, None, read, on_write=on_write)
 
-  return Released(convert, reads_folder=lambda names, config: config.get("model_type") == architecture.model_type)
+  return of_model_type(architecture.model_type, convert_folder)
 
 
 def of_file(

@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxspec.core import rng
@@ -109,12 +108,12 @@ class Pipeline(LoadedNetworks):
     batches = split(job.condition, rng.row_key_data(key, num), each, np.zeros_like(each), rows=rows)
     return run(job, batches) if callback is None else run_with_callback(job, batches, callback)
 
-  def warmup(self, prompts: Any = None, *, batch: int = 1, **settings: Any) -> float:
-    """Compiles all that a call with ``batch`` rows needs, by one call whose result is dropped.
+  def warmup(self, prompts: Any = None, *, batch: int | None = None, **settings: Any) -> float:
+    """Compiles all that a later call needs, by one call whose result is dropped.
 
     Args:
-      prompts: those of a later call; by default a short one. Texts are padded to 8, 16, 32, ... tokens, and each of these
-        lengths has a program of its own.
+      prompts: those of the later call; by default ``batch`` short ones, or one. Texts are padded to 8, 16, 32, ... tokens,
+        and each of these lengths has a program of its own.
       batch: rows decoded together.
       settings: those of the later call that are not traced numbers: ``method``, ``max_len``, ``top_k``, ...
     Returns:
@@ -122,13 +121,10 @@ class Pipeline(LoadedNetworks):
     Raises:
       ValueError: as a call.
     """
-    start = time.perf_counter()
-    given = [self.family.example_prompt] if prompts is None else prompts
-    encoded = self.encode(given)
     check_batch(batch)
-    rows = np.arange(batch) % encoded.condition.batch_size
-    condition = jax.tree.map(lambda leaf: leaf[rows], encoded.condition)
-    _ = self(condition, key=0, batch=batch, **settings).outputs
+    start = time.perf_counter()
+    given = (batch or 1) * [self.family.example_prompt] if prompts is None else prompts
+    _ = self(given, key=0, batch=batch, **settings).outputs
     return time.perf_counter() - start
 
   def alone(self, draft: str) -> Pipeline:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import conversion.auto
-from conversion import engine, llamagen, llamagen_vq, mar_vae
+from conversion import chameleon_vq, engine, llamagen, llamagen_vq, mar_vae
 from jaxspec.errors import CheckpointError, LinkError
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import write_bundle
@@ -27,7 +27,7 @@ from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 from jaxspec.run.loading import load_pipeline
 from tests.io import hub_folders
 from tests.io.hub_folders import COMMIT
-from tests.run import tiny
+from tests.run import tiny, tiny_chameleon
 
 ROOT = Path(__file__).parents[2]
 CLASSES = LlamaGenConfig(num_classes=5, dim=16, vocab_size=16, num_tokens=4, num_layers=1, num_heads=2, multiple_of=16)
@@ -147,6 +147,22 @@ def test_files_and_parts_of_a_pipeline(places, tmp_path):
   assert "No file no.pt in acme/llamagen" in fails("hf:acme/llamagen/no.pt")
   (tmp_path / "c2i_B_256.json").write_text('{"heads": 2}')
   assert "c2i_B_256.json, we instead got heads" in fails(tmp_path / "c2i_B_256.safetensors")
+
+
+def test_chameleon_brings_its_image_tokenizer(places, tmp_path):
+  download = tiny_chameleon.save_anole(tmp_path / "download", layers=1)
+  far = tiny_chameleon.save_lumina(tmp_path / "hub", layers=1)
+  hub_folders.cache(places, "acme/anole", download)
+  pipes = [load_pipeline(path) for path in (download, "hf:acme/anole")]
+  for pipe in pipes:
+    assert pipe.target.config.layout == "anole" and pipe.family.tokenizer.config == tiny_chameleon.VQ
+  # A folder of the hub may have the tokenizer among the tensors of its network.
+  tensors = load_file(far / "model.safetensors")
+  vq = tiny_chameleon.random_tensors(chameleon_vq.FAMILY, tiny_chameleon.VQ, 3)
+  save_file(tensors | {f"model.vqmodel.{name}": array for name, array in vq.items()}, far / "model.safetensors")
+  shutil.copy(download / "tokenizer" / "text_tokenizer.json", far / "tokenizer.json")
+  pipe = load_pipeline(far)
+  assert pipe.target.config.layout == "lumina" and pipe.family.tokenizer.config == tiny_chameleon.VQ
 
 
 def test_the_side_of_images_is_not_guessed(tmp_path, monkeypatch):

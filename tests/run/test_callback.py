@@ -10,7 +10,7 @@ from jaxspec.run.loading import load_pipeline
 from tests.run import tiny
 
 
-@pytest.mark.parametrize("method", ["speculative", "ar", Sjd(window=2)])
+@pytest.mark.parametrize("method", ["speculative", "ar", pytest.param(Sjd(window=2), marks=pytest.mark.slow)])
 def test_a_callback_sees_every_token_once(toys, method):
   pipe, seen = load_pipeline(toys, matmul_precision="float32"), []
   kwargs = dict(key=3, method=method, temperature=100.0, batch=2)
@@ -58,6 +58,7 @@ def test_other_errors_of_a_callback_are_passed_on(toys):
     load_pipeline(toys)([1], key=0, callback=fail)
 
 
+@pytest.mark.slow
 def test_a_method_without_rounds_calls_back_once(masked):
   pipe, seen = load_pipeline(masked), []
   out = pipe([0, 1], key=0, method="parallel", callback=seen.append)
@@ -88,7 +89,7 @@ def test_after_a_warm_up_nothing_compiles(tmp_path):
   kept = len(pipe.programs)
   assert not _compiled(lambda: pipe(["red apple", "cat", "dog"], key=5, method="speculative", temperature=0.8).pil)
   assert len(pipe.programs) == kept
-  assert pipe.warmup(["red apple"], batch=3) > 0 and len(pipe.programs) == kept
+  assert pipe.warmup(["red apple", "cat", "dog"]) > 0 and len(pipe.programs) == kept
   with pytest.raises(OptionError, match="batch from 1"):
     pipe.warmup(batch=0)
   with pytest.raises(OptionError, match="method"):
