@@ -84,7 +84,11 @@ class FamilyParts:
       CheckpointError: if the part is missing or cannot be read.
       LinkError: if it is at the hub, out of reach.
     """
-    return model_folder(self.file(name))
+    found = self.file(name)
+    folder = model_folder(found)
+    if hub.is_reference(found):  # looked up once
+      self._values[name] = folder.absolute()
+    return folder
 
   def family_name(self, name: str) -> str:
     """The family name of a network; only its ``config.json`` is read.

@@ -154,7 +154,8 @@ def _local(path: Path) -> Source | None:
   config = _config(path / checkpoints.CONFIG_FILE)
   if "family" in config:
     return None
-  names = tuple(name for name in itertools.islice(_names(path), _MOST_NAMES) if name.endswith(_READ))
+  seen = itertools.islice(_names(path), _MOST_NAMES)
+  names = tuple(name for name in seen if name.endswith(_READ) and (path / name).is_file())
   if not any(name.endswith(WEIGHT_SUFFIXES) and Path(name).name != checkpoints.PARAMS_FILE for name in names):
     return None
   if not config.keys() & set(_RELEASED_FIELDS) and not _auto().for_folder(names, config):

@@ -125,6 +125,9 @@ def test_what_needs_no_conversion(places, released, tmp_path, monkeypatch):
   write_bundle(tmp_path / "mixed", target="hf:acme/neo", drafts={"far": "hf:acme/neo"}, parts={})
   pipe = load_pipeline(tmp_path / "mixed")
   assert pipe.name == "mixed" and pipe.drafts.family_name("far") == "gpt_neo" and len(done) == 1
+  # The hub is asked once for a draft.
+  monkeypatch.setattr(hub, "pin", lambda reference: pytest.fail("asked again"))
+  assert pipe.default_method and pipe.drafts.loaded("far").family_name == "gpt_neo"
 
 
 def test_files_and_parts_of_a_pipeline(places, tmp_path):
