@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 import conversion.auto
 from conversion import chameleon_vq, engine, llamagen, llamagen_vq, mar_vae
 from jaxspec.errors import CheckpointError, LinkError
-from jaxspec.io import checkpoints
+from jaxspec.io import checkpoints, hub
 from jaxspec.io.bundle import write_bundle
 from jaxspec.io.converters import CONVERTERS
 from jaxspec.io.model_folders import model_folder
