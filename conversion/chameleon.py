@@ -8,6 +8,7 @@ belongs to it becomes the folder ``vq`` inside. Weights are read, changed and wr
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, from_json
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import LAYOUTS, ChameleonConfig
 
-from . import chameleon_files, chameleon_vq, command, engine, hugging_face
+from . import chameleon_files, chameleon_vq, command, engine, hugging_face, released
 from .rules import Rule
 
 DTYPES = ("bfloat16", "float32")  # of stored weights
@@ -74,7 +75,7 @@ def convert_folder(
   source: Path, destination: Path, fields: dict[str, Any], *, dtype: str = "bfloat16", text: Path | None = None,
   image: Path | None = None, on_write: engine.OnWrite = engine.silent,
 ) -> ChameleonConfig:  # fmt: skip
-  """Writes the checkpoint folder of a network; returns its config.
+  """Writes the checkpoint folder of a network, with its image tokenizer where the folder has one; returns its config.
 
   Args:
     fields: config fields that win over those of the folder; ``layout`` where nothing tells it.
@@ -105,6 +106,8 @@ def convert_folder(
         (folder / TOKENIZER_FILE).write_bytes(tokenizer_json)
       if "image" in found:
         engine.convert_file(found["image"], folder / VQ_FOLDER, chameleon_vq.FAMILY, on_write=on_write)
+      elif chameleon_vq.is_whole(content.tensors):
+        chameleon_vq.convert_folder(source, folder / VQ_FOLDER, chameleon_vq.FAMILY, {}, on_write=on_write)
 
     meta = {"source": source.resolve().name, "source_sha256": hugging_face.digest(content.files), "licence": "unknown"}
     more = dict(meta=meta, dtype=jnp.dtype(dtype), write_more=write_more)
@@ -113,6 +116,14 @@ def convert_folder(
     text_ = str(error)
     raise ValueError(text_ if str(source) in text_ else f"Cannot convert {source}: {text_}") from error
   return config
+
+
+def reads_folder(names: Set[str], config: Mapping[str, Any]) -> bool:
+  """Whether a folder is Meta's download of a network, or one of the hub."""
+  return config.get("model_type") == "chameleon" or any(chameleon_files.is_meta(name) for name in names)
+
+
+RELEASED = released.of_model_type("chameleon", convert_folder)._replace(reads_folder=reads_folder)
 
 
 def read_size(text: str) -> dict[str, int]:

@@ -58,6 +58,12 @@ def read(folder: Path) -> Source:
   return _read_meta(folder, files) if files else _read_hub(folder)
 
 
+def is_meta(name: str) -> bool:
+  """Whether a file of a folder, named from there, is one of Meta's shards where `read` looks for them."""
+  *places, file = name.split("/")
+  return _META_FILE.fullmatch(file) is not None and (not places or (len(places) == 2 and places[0] == "models"))
+
+
 def tokenizer_files(folder: Path) -> dict[str, Path]:
   """What a download has besides the network: ``text`` (`tokenizers`) and ``image`` (the VQGAN), where they are there."""
   around = [folder, folder / "tokenizer", folder.resolve().parent.parent / "tokenizer"]

@@ -15,7 +15,7 @@ from typing import Any
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig
 
-from . import command, engine, hugging_face, mar_vae
+from . import command, engine, hugging_face, mar_vae, released
 from .rules import Rule, Shape
 
 _PREFIX = "model.vqmodel."
@@ -42,6 +42,11 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> Chamele
 FAMILY = engine.Family("chameleon_vq", RULES, IGNORED, infer_config, exported=("state_dict",))
 
 
+def is_whole(tensors: Mapping[str, Any]) -> bool:
+  """Whether a network of the hub holds the whole tokenizer; converted Chameleon lacks the decoder."""
+  return any(isinstance(name, str) and name.startswith(f"{_PREFIX}decoder.") for name in tensors)
+
+
 def convert_folder(
   folder: Path, destination: Path, family: engine.Family, fields: dict[str, Any], *, on_write: engine.OnWrite = engine.silent
 ) -> ChameleonVQConfig:
@@ -60,6 +65,9 @@ def convert_folder(
   meta = {"source": folder.resolve().name, "source_sha256": hugging_face.digest(files), "licence": "unknown"}
   engine.write(destination, config, leaves, meta=meta, on_write=on_write)
   return config
+
+
+RELEASED = released.of_file(FAMILY)
 
 
 @command.converter()

@@ -25,17 +25,19 @@ averaged_option = click.option(
 )
 
 
-def converter(*, exports: bool = True) -> Callable[[Callable[..., str]], click.Command]:
-  """The command of a converter: ``SRC DST``, ``--config``, ``--export`` if it ``exports``, and the options of its function.
+def converter(*, exports: bool = True, takes_fields: bool = True) -> Callable[[Callable[..., str]], click.Command]:
+  """The command of a converter: ``SRC DST``, ``--config`` if it ``takes_fields``, ``--export`` if it ``exports``, and the
+  options of its function.
 
   The function receives all of them as keywords and returns a message about the written files.
   """
-  options = [
-    *(click.argument(name, metavar=metavar, type=PATH) for name, metavar in zip(_PLACES, ("SRC", "DST"))),
-    click.option("--config", "config_file", type=PATH, metavar="FILE",
-                 help="JSON object of config fields that SRC lacks, or that replace those of SRC."),
-    click.option("--export", is_flag=True, help="The other direction: SRC is a checkpoint folder, DST what is written."),
-  ][: None if exports else -1]  # fmt: skip
+  options = [click.argument(name, metavar=metavar, type=PATH) for name, metavar in zip(_PLACES, ("SRC", "DST"))]
+  if takes_fields:
+    of_fields = "JSON object of config fields that SRC lacks, or that replace those of SRC."
+    options.append(click.option("--config", "config_file", type=PATH, metavar="FILE", help=of_fields))
+  if exports:
+    of_export = "The other direction: SRC is a checkpoint folder, DST what is written."
+    options.append(click.option("--export", is_flag=True, help=of_export))
 
   def decorate(function: Callable[..., str]) -> click.Command:
     @functools.wraps(function)
@@ -90,11 +92,11 @@ def read_fields(path: Path | None) -> dict[str, Any]:
   return fields
 
 
-def check_fields(family: engine.Family, fields: dict[str, Any]) -> None:
-  """Raises a ValueError for fields that the family's config does not have."""
+def check_fields(family: engine.Family, fields: dict[str, Any], where: str = "--config") -> None:
+  """Raises a ValueError for fields that the family's config does not have; ``where`` they are from."""
   known = {f for f in registry.FAMILIES[family.name].config_class.__dataclass_fields__}
   if unknown := sorted(set(fields) - known):
-    raise ValueError(f"Must have fields known to {family.name} in --config, we instead got {', '.join(unknown)}")
+    raise ValueError(f"Must have fields known to {family.name} in {where}, we instead got {', '.join(unknown)}")
 
 
 def run(

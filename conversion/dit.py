@@ -15,7 +15,7 @@ from typing import Any
 from jaxspec.models import registry
 from jaxspec.models.dit.dit import PUBLISHED_SIZES, DiTConfig
 
-from . import command, engine
+from . import command, engine, released
 from .rules import Rule, Shape, conv, norm
 
 RULES = (
@@ -60,6 +60,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> DiTConf
 
 
 FAMILY = engine.Family("dit", RULES, (), infer_config, prefer_averaged=True, exported=("model", "ema"))
+RELEASED = released.of_file(FAMILY)
 
 
 @command.converter()

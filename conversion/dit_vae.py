@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
 from typing import Any
 
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 
-from . import command, engine, mar_vae
+from . import command, engine, mar_vae, released
 from .rules import Rule, Shape, conv, linear_as_conv, norm
 
 _NET = "{net:encoder|decoder}"
@@ -100,6 +101,24 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> KLVAECo
 
 
 FAMILY = engine.Family("kl_vae", (), (), infer_config, exported=("state_dict",), fit=fit)
+_CLASS, _FILES = "AutoencoderKL", ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin")
+
+
+def reads_folder(names: Set[str], config: Mapping[str, Any]) -> bool:
+  """Whether a folder is one of the diffusers library with such an autoencoder."""
+  return config.get("_class_name") == _CLASS and not names.isdisjoint(_FILES)
+
+
+def convert_published(
+  source: Path, destination: Path, family: engine.Family, fields: dict[str, Any], *, on_write: engine.OnWrite
+) -> KLVAEConfig:
+  """`engine.convert_file` of a file, or of the one in a folder of the library."""
+  if source.is_dir():
+    source = next(source / name for name in _FILES if (source / name).is_file())
+  return engine.convert_file(source, destination, family, fields, on_write=on_write)
+
+
+RELEASED = released.of_file(FAMILY, convert=convert_published)._replace(reads_folder=reads_folder)
 
 
 @command.converter()

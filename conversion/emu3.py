@@ -21,7 +21,7 @@ from jaxspec.io.text import emu3_vocabulary
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, from_json
 from jaxspec.models.language.emu3 import Emu3Config
 
-from . import command, emu3_tokenizer, emu3_vq, engine, hugging_face, llama
+from . import command, emu3_tokenizer, emu3_vq, engine, hugging_face, llama, released
 
 DTYPES = ("bfloat16", "float32")  # of stored weights
 VQ_FOLDER = "vq"
@@ -161,6 +161,9 @@ def _pixels_of(folder: Path) -> int:
   """Pixels of a code along one side, of the folder of a vision tokenizer."""
   content = hugging_face.read_folder(folder, emu3_vq.ARCHITECTURE)
   return emu3_vq.FAMILY.infer_config({}, content.fields).factor
+
+
+RELEASED = released.of_model_type(ARCHITECTURE.model_type, convert_folder)
 
 
 def _in_words(config: Emu3Config) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxspec.models.tokenizers.emu3_vq import Emu3VQConfig
 
-from . import command, hugging_face, mar_vae
+from . import command, hugging_face, mar_vae, released
 from .rules import Rule, conv, frame_conv, norm
 
 _BLOCK = "decoder.up.{level}.block.{block}"
@@ -74,6 +74,9 @@ def write_config(config: Emu3VQConfig) -> dict[str, Any]:
 
 FAMILY = hugging_face.family("emu3_vq", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("Emu3VisionVQ", "", FAMILY, read_config, write_config)
+
+
+RELEASED = released.of_folder(ARCHITECTURE)
 
 
 @command.converter()

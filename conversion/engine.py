@@ -225,6 +225,27 @@ def read_tensors(file: Path) -> dict[str, Any]:
   return tensors
 
 
+def knows(family: Family, content: Any) -> bool:
+  """Whether a file's content (`read_source`) has a state dict whose names are all in the family's table."""
+  try:
+    tensors = _state_dict(content, family, _is_averaged(content, family))
+    family = family.fitted(tensors)
+  except ValueError:
+    return False
+  is_ignored = lambda name: any(re.fullmatch(pattern, name) for pattern in family.ignored)
+  names = [name for name in tensors if not (isinstance(name, str) and is_ignored(name))]
+  return bool(names) and all(isinstance(name, str) and _rule_for(family, name, "to_target")[0] for name in names)
+
+
+def _is_averaged(content: Any, family: Family) -> bool:
+  """Whether the averaged weights of a file are read by default."""
+  return family.prefer_averaged and isinstance(content, Mapping) and isinstance(content.get(family.averaged), Mapping)
+
+
+def _state_dict(content: Any, family: Family, ema: bool) -> dict[str, Any]:
+  return unwrap(content, ema=ema, averaged=family.averaged, wrappers=family.wrappers)
+
+
 def _is_tensor(value: Any) -> bool:
   return hasattr(value, "read") and hasattr(value, "shape")
 
@@ -377,11 +398,9 @@ def convert_file(
   source, destination = Path(source), Path(destination)
   checkpoints.check_destination(destination, source)
   content = read_source(source)
-  if ema is None:
-    ema = family.prefer_averaged and isinstance(content, Mapping) and isinstance(content.get(family.averaged), Mapping)
+  ema = _is_averaged(content, family) if ema is None else ema
   try:
-    state_dict = unwrap(content, ema=ema, averaged=family.averaged, wrappers=family.wrappers)
-    config, leaves = match(state_dict, family, fields)
+    config, leaves = match(_state_dict(content, family, ema), family, fields)
     with open(source, "rb") as file:
       digest = hashlib.file_digest(file, "sha256").hexdigest()
     meta = {"source": source.name, "source_sha256": digest, "licence": "unknown"}

@@ -12,7 +12,7 @@ import click
 
 from jaxspec.models.language.gpt_neo import GPTNeoConfig
 
-from . import command, hugging_face
+from . import command, hugging_face, released
 from .rules import Rule
 
 _LEAF = "{leaf:weight|bias}"
@@ -84,6 +84,7 @@ def write_config(config: GPTNeoConfig) -> dict[str, Any]:
 
 FAMILY = hugging_face.family("gpt_neo", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("gpt_neo", "transformer.", FAMILY, read_config, write_config)
+RELEASED = released.of_folder(ARCHITECTURE)
 
 
 @command.converter()

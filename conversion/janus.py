@@ -21,7 +21,7 @@ from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, from_json
 from jaxspec.models.janus import JanusConfig
 from jaxspec.models.nn.rope_text import Rope
 
-from . import command, engine, hugging_face, llama, llamagen_vq
+from . import command, engine, hugging_face, llama, llamagen_vq, released
 from .rules import Rule
 
 DTYPES = ("bfloat16", "float32")  # of stored weights
@@ -122,6 +122,9 @@ def convert_folder(
     line = str(error)
     raise ValueError(line if str(source) in line else f"Cannot convert {source}: {line}") from error
   return config
+
+
+RELEASED = released.of_model_type(ARCHITECTURE.model_type, convert_folder)
 
 
 @command.converter(exports=False)

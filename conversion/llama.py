@@ -15,7 +15,7 @@ import click
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.nn.rope_text import Rope
 
-from . import command, gguf_files, hugging_face
+from . import command, gguf_files, hugging_face, released
 from .rules import Rule
 
 _LEAF = "{leaf:weight|bias}"
@@ -156,12 +156,24 @@ FAMILY = hugging_face.family("llama", RULES, IGNORED)
 ARCHITECTURE = hugging_face.Architecture("llama", "model.", FAMILY, read_config, write_config)
 
 
+def read(source: Path, architecture: hugging_face.Architecture) -> hugging_face.Source:
+  """Reads a folder of the hub, or a ``.gguf`` file."""
+  return (gguf_files.read if is_gguf(source) else hugging_face.read_folder)(source, architecture)
+
+
+def is_gguf(path: Path) -> bool:
+  """Whether a file has the name of that format."""
+  return path.suffix.lower() == ".gguf"
+
+
+RELEASED = released.of_folder(ARCHITECTURE, read)._replace(reads_file=lambda path, content: is_gguf(path))
+
+
 @command.converter()
 @click.option("--tokenizer", type=command.PATH, help="tokenizer.json, instead of that of SRC.")
-def main(source: Path, **options: Any) -> str:
+def main(**options: Any) -> str:
   """Converts the Llama folder or .gguf file SRC to the checkpoint folder DST."""
-  read = gguf_files.read if source.suffix.lower() == ".gguf" else None
-  config = hugging_face.run(ARCHITECTURE, source=source, read=read, **options)
+  config = hugging_face.run(ARCHITECTURE, read=read, **options)
   return (
     f"{config.num_layers} layers, width {config.dim}, {config.num_heads} heads over {config.kv_heads}, "
     f"{config.vocab_size} tokens"

@@ -7,6 +7,7 @@ Published sizes are recognised by depth and width. Other sizes need a JSON file 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import click
 from jaxspec.models import registry
 from jaxspec.models.llamagen import PUBLISHED_SIZES, LlamaGenConfig
 
-from . import command, engine
+from . import command, engine, released
 from .rules import Rule, Shape
 
 _PIXELS_PER_TOKEN = 16
+_PUBLISHED_FILE = re.compile(r"(?:c2i|t2i)_[A-Za-z0-9]+(?:_stage[12])?_(256|384|512)")
 
 RULES = (
   Rule("cls_embedding.embedding_table.weight"),
@@ -117,6 +119,27 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> LlamaGe
 
 
 FAMILY = engine.Family("llamagen", RULES, IGNORED, infer_config)
+
+
+def convert_published(
+  source: Path, destination: Path, family: engine.Family, fields: dict[str, Any], *, on_write: engine.OnWrite
+) -> LlamaGenConfig:
+  """`engine.convert_file`; the name of a published file tells the side of its images, which the tensors do not.
+
+  Raises:
+    ValueError: for another name without ``num_tokens`` in ``fields``: a wrong number draws broken images.
+  """
+  if "num_tokens" not in fields:
+    if (match := _PUBLISHED_FILE.fullmatch(source.stem)) is None:
+      beside = source.with_suffix(".json")
+      raise ValueError(
+        f"Must have num_tokens in {beside} (256 for images of 256 pixels), neither name nor tensors tell them"
+      )
+    fields = fields | {"image_size": int(match[1])}
+  return engine.convert_file(source, destination, family, fields, on_write=on_write)
+
+
+RELEASED = released.of_file(FAMILY, convert=convert_published)
 
 
 @command.converter()

@@ -16,7 +16,7 @@ import numpy as np
 from jaxspec.models import registry
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 
-from . import command, engine
+from . import command, engine, released
 from .rules import Rule, Shape, conv, norm
 
 _NET = "{net:encoder|decoder}"
@@ -70,6 +70,7 @@ def _buffers(config: LlamaGenVQConfig) -> dict[str, np.ndarray]:
 
 
 FAMILY = engine.Family("llamagen_vq", RULES, IGNORED, infer_config, _buffers)
+RELEASED = released.of_file(FAMILY)
 
 
 @command.converter()

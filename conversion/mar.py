@@ -16,7 +16,7 @@ from typing import Any
 from jaxspec.models import registry
 from jaxspec.models.mar.mar import PUBLISHED_SIZES, MARConfig
 
-from . import command, engine
+from . import command, engine, released
 from .rules import Rule, Shape, norm
 
 _SIDE = "{side:encoder|decoder}"
@@ -132,6 +132,7 @@ def infer_config(shapes: Mapping[str, Shape], fields: dict[str, Any]) -> MARConf
 FAMILY = engine.Family(
   "mar", RULES, (), infer_config, averaged="model_ema", prefer_averaged=True, exported=("model", "model_ema")
 )
+RELEASED = released.of_file(FAMILY, own=own_fields)
 
 
 @command.converter()

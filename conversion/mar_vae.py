@@ -15,7 +15,7 @@ from jaxspec.models import registry
 from jaxspec.models.nn.conv import DEFAULT_GROUPS
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 
-from . import command, engine
+from . import command, engine, released
 from .rules import Shape, conv, norm
 
 _NET = "{net:encoder|decoder}"
@@ -82,6 +82,7 @@ def in_words(config: KLVAEConfig) -> str:
 
 
 FAMILY = engine.Family("kl_vae", RULES, (), infer_config)
+RELEASED = released.of_file(FAMILY)
 
 
 @command.converter()

@@ -16,7 +16,7 @@ import numpy as np
 from jaxspec.io.text.t5_tokenizer import SENTENCEPIECE_FILE
 from jaxspec.models.text_encoders.t5 import T5Config
 
-from . import command, hugging_face
+from . import command, hugging_face, released
 from .rules import Rule
 
 _TABLE, _COPY = "shared.weight", "encoder.embed_tokens.weight"
@@ -92,6 +92,9 @@ def read_folder(folder: Path, architecture: hugging_face.Architecture) -> huggin
     if table is not copy and not (table.shape == copy.shape and np.array_equal(table.read(), copy.read())):
       raise ValueError(f"Must have one token table, {_TABLE} and {_COPY} of {folder} differ")
   return content._replace(tensors=tensors)
+
+
+RELEASED = released.of_folder(ARCHITECTURE, read_folder)
 
 
 @command.converter()

@@ -16,7 +16,7 @@ import numpy as np
 from jaxspec.models import registry
 from jaxspec.models.var.var import VARConfig, scales
 
-from . import command, engine
+from . import command, engine, released
 from .rules import Rule, Shape, norm
 
 _BLOCK = "blocks.{i}"
@@ -84,6 +84,7 @@ def buffers(config: VARConfig) -> dict[str, np.ndarray]:
 
 
 FAMILY = engine.Family("var", RULES, IGNORED, infer_config, buffers, exported=(), wrappers=("var_wo_ddp",))
+RELEASED = released.of_file(FAMILY)
 
 
 @command.converter()

@@ -18,7 +18,7 @@ from jaxspec.models import registry
 from jaxspec.models.nn import scales
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig
 
-from . import command, engine, mar_vae
+from . import command, engine, mar_vae, released
 from .rules import Rule, Shape, conv
 
 RULES = (
@@ -58,6 +58,7 @@ def buffers(config: VARVAEConfig) -> dict[str, np.ndarray]:
 
 
 FAMILY = engine.Family("var_vae", RULES, IGNORED, infer_config, buffers, exported=(), wrappers=("vae_local",))
+RELEASED = released.of_file(FAMILY)
 
 
 @command.converter()

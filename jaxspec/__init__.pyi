@@ -1,4 +1,5 @@
 # The public names; `jaxspec/__init__.py` imports them when they are first used.
+from . import errors as errors
 from . import families as families
 from . import methods as methods
 from . import testing as testing

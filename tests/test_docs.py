@@ -99,6 +99,20 @@ def test_examples_of_the_readme():
 
 
 @pytest.mark.slow
+def test_example_of_the_page_for_users_of_diffusers(tmp_path, monkeypatch, capsys):
+  """Verbatim, on the shipped networks."""
+  (block,), scope = _blocks("docs/from_diffusers.md"), {}
+  monkeypatch.chdir(tmp_path)
+  exec(block, scope)
+  assert sorted(path.name for path in tmp_path.rglob("*.png")) == ["0000.png", "0001.png", "heart.png"]
+  *rounds, error = capsys.readouterr().out.splitlines()
+  assert [line.partition(":")[0] for line in rounds] == [f"round {number}" for number in range(6)]
+  assert "gamma" in error and "options belong to the method" in error
+  out = scope["out"]
+  assert out.images is None and 6 <= out.lengths[0] < 144 and isinstance(out.failure, jaxspec.errors.Cancelled)
+
+
+@pytest.mark.slow
 def test_examples_of_the_page_on_serving():
   """Verbatim: an edge over a socket has the tokens of one process."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")

@@ -5,11 +5,22 @@ from jaxspec.methods import METHODS
 COPIED = "copied"  # where pages from outside of `docs` are put while the site is built
 
 NAVIGATION = {
-  "Start": ("quickstart", "which_method", "studio", "tour", "examples/index", "methods/index", "how_to", "glossary"),
+  "Start": (
+    "quickstart",
+    "from_diffusers",
+    "which_method",
+    "studio",
+    "tour",
+    "examples/index",
+    "methods/index",
+    "how_to",
+    "glossary",
+  ),
   "How it works": ("design", "rules", "lossy", "discrete", "sqs", "ciar", "mar"),
   "Use": (
     "cli",
     "adding",
+    "loading",
     "converting",
     "training",
     "chameleon",
@@ -53,6 +64,11 @@ GROUPS = {
     "From prompts to images or texts, and from networks of your own to tokens.",
     "load_pipeline Pipeline Generation Decoder Network load TokenSpace SamplingConfig ContinuousSampling "
     "ScaleSampling DenoisingSampling",
+  ),
+  "errors": (
+    "Errors",
+    "What a program can tell apart.",
+    "jaxspec.errors run.callback.Committed",
   ),
   "methods": (
     "Methods",

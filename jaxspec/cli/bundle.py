@@ -76,18 +76,20 @@ def _fields(options: dict[str, Any], decoding) -> dict[str, Any]:
   Raises:
     ValueError: in one line, for missing networks, mismatches, or settings of other networks.
   """
+  from jaxspec.io import hub
   from jaxspec.io.bundle import BUNDLE_FILE, completed, read_bundle
   from jaxspec.io.checkpoints import CONFIG_FILE, read_config
+  from jaxspec.io.model_folders import model_folder, network_name
   from jaxspec.run.decode_options import flag
   from jaxspec.run.loading import load_pipeline
 
   folder = options["folder"]
   fields: dict[str, Any] = {}
-  inside = lambda path: Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
+  inside = lambda path: str(path) if hub.is_reference(path) else _relative(path, folder)
   is_network = lambda path: (path / CONFIG_FILE).is_file()
   for path in (options["target"], options["tokenizer"], options["text_encoder"], *options["draft_models"]):
     if path is not None:
-      read_config(path)  # an error with the given name if there is no network
+      read_config(model_folder(path))  # an error with the given name if there is no network
   if options["target"] is not None:
     fields["target"] = inside(options["target"])
   elif (folder / BUNDLE_FILE).is_file() or is_network(folder) or is_network(folder / "target"):
@@ -95,11 +97,11 @@ def _fields(options: dict[str, Any], decoding) -> dict[str, Any]:
     fields = dict(target=old.target, drafts=dict(old.drafts), parts=dict(old.parts))
   if fields.get("target") is None:
     raise UserError("Must have --target DIR: there is no network in the bundle yet")
-  fields["drafts"] = fields.get("drafts", {}) | {path.resolve().name: inside(path) for path in options["draft_models"]}
+  fields["drafts"] = fields.get("drafts", {}) | {network_name(path): inside(path) for path in options["draft_models"]}
   fields["parts"] = fields.get("parts", {}) | _parts(options, inside)
   made = completed(folder, **fields)
   pipeline = load_pipeline(made, target_weights=False)
-  _check_drafts(pipeline, {name: folder / draft for name, draft in made.drafts.items()})
+  _check_drafts(pipeline, {name: made.folder(draft) for name, draft in made.drafts.items()})
   family = pipeline.family
   sampling = decoding.for_sampling(family.sampling_type)
   if not made.defaults.sampling:  # a network without a bundle file has them too
@@ -115,6 +117,10 @@ def _fields(options: dict[str, Any], decoding) -> dict[str, Any]:
   if (length := family.row_tokens(made.sampling())) is not None:
     method.check_length(length)
   return fields
+
+
+def _relative(path: str | Path, folder: Path) -> str:
+  return Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
 
 
 def _parts(options: dict[str, Any], inside) -> dict[str, Any]:
@@ -148,11 +154,12 @@ def _number(text: str) -> float | None:
 def _check_drafts(pipeline, folders: dict[str, Path]) -> None:
   """Checks that drafts exist and fit a method for this target; weights are not read."""
   from jaxspec.io import checkpoints
+  from jaxspec.io.model_folders import model_folder
   from jaxspec.methods import SAME_FAMILY
   from jaxspec.run.loading import check_families
 
   family = pipeline.family
   check_families(family, {folder: pipeline.drafts.family_name(name) for name, folder in folders.items()})
   for folder in folders.values():
-    draft = checkpoints.load(folder, weights=False)
+    draft = checkpoints.load(model_folder(folder), weights=False)
     family.check_fit(draft, SAME_FAMILY if draft.family_name in family.draft_families else draft.family_name)

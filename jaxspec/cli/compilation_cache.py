@@ -16,6 +16,8 @@ from pathlib import Path
 
 import click
 
+from jaxspec.io import cache_folder as cache_root
+
 MIN_COMPILE_S = 0.02  # seconds of compilation from which a program is cached; a command compiles about ten
 
 # Warnings of jax, with the name of the program; the file name is NAME-HASH-cache.
@@ -26,8 +28,7 @@ def cache_folder() -> Path:
   """``JAXSPEC_CACHE_DIR``, else ``jaxspec/xla`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
   if folder := os.environ.get("JAXSPEC_CACHE_DIR"):
     return Path(folder).expanduser()
-  root = os.environ.get("XDG_CACHE_HOME")
-  return (Path(root) if root else Path("~/.cache").expanduser()) / "jaxspec" / "xla"
+  return cache_root.cache_folder("xla")
 
 
 def enable() -> Path | None:

@@ -14,7 +14,9 @@ import click
 
 from jaxspec.core.command_line import Interrupted, UserError
 from jaxspec.core.error_lines import one_line
-from jaxspec.serving.wire.cloud import CloudError
+from jaxspec.errors import LinkError, OutOfMemory
+
+EXHAUSTED = "RESOURCE_EXHAUSTED"
 
 Result = TypeVar("Result")
 
@@ -24,7 +26,7 @@ def reading(path: str | os.PathLike) -> Iterator[None]:
   """Turns any exception from a damaged file into a `UserError` that names it."""
   try:
     yield
-  except (ValueError, OSError, MemoryError, click.ClickException):
+  except (ValueError, LinkError, OSError, ImportError, MemoryError, click.ClickException):
     raise  # these already have a message for users
   except Exception as error:
     raise UserError(f"Corrupt checkpoint {path}: {type(error).__name__}, {one_line(error)}") from error
@@ -35,7 +37,7 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
 
   Raises:
     Interrupted: on either signal; the thread keeps running and the process must end.
-    UserError: if the accelerator or the host ran out of memory. A server that is full stays a `CloudError`.
+    UserError: if the accelerator or the host ran out of memory. A server that is full stays a `LinkError`.
   """
   outcome: list[tuple[bool, Any]] = []
 
@@ -55,8 +57,9 @@ def interruptible(function: Callable[..., Result], *args, **kwargs) -> Result:
   succeeded, value = outcome[0]
   if succeeded:
     return value
-  if "RESOURCE_EXHAUSTED" in str(value) and not isinstance(value, CloudError):  # XLA reports memory in this way too
-    reason = one_line(value)[:160]
+  cause = value.__cause__ if isinstance(value, OutOfMemory) else value  # None: a message of the library's own
+  if cause is not None and (cause is not value or EXHAUSTED in str(value)) and not isinstance(value, LinkError):
+    reason = one_line(cause)[:160]
     raise UserError(
       f"Out of memory, use a smaller --batch (--max-streams of a server) or --dtype bfloat16 ({reason})"
     ) from value

@@ -50,10 +50,10 @@ def evaluate(**options: Any) -> None:
   jaxspec evaluate --standard my_images --reference real_images
   """
   from jaxspec.cli.networks import needed, sources_of
-  from jaxspec.io.shipped import named
+  from jaxspec.io.model_folders import model_folder
   from jaxspec.run.decode_options import DecodeOptions
 
-  options["path"] = named(needed(sources_of(options, "path"), "PATH"))
+  options["path"] = model_folder(needed(sources_of(options, "path"), "PATH"))
   decoding = DecodeOptions.of(options)
   decoding.check()
   is_bundle = _check_options(options)

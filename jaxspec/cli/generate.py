@@ -280,7 +280,8 @@ def _check_draft_model(options: dict[str, Any], pipeline) -> None:
   """Checks that a method can use the draft, unless plain decoding was requested."""
   if options["draft_model"] is None or options["method"] is not None:
     return
+  from jaxspec.io.model_folders import network_name
   from jaxspec.methods import SAME_FAMILY, get_method
 
   if get_method(pipeline.default_method).draft_family is None:
-    pipeline.family.check_fit(pipeline.drafts.loaded(options["draft_model"].resolve().name), SAME_FAMILY)
+    pipeline.family.check_fit(pipeline.drafts.loaded(network_name(options["draft_model"])), SAME_FAMILY)

@@ -21,7 +21,7 @@ from jaxspec.cli.networks import sources_of
 from jaxspec.cli.options import common
 from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.error_lines import one_line
-from jaxspec.io.shipped import BUNDLES, named, shipped
+from jaxspec.io.shipped import BUNDLES, shipped
 from jaxspec.io.stored_files import check_readable
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ def info(full: bool, **options: Any) -> None:
   """
   from jaxspec.io.bundle import BUNDLE_FILE, read_bundle
   from jaxspec.io.checkpoints import CONFIG_FILE
+  from jaxspec.io.model_folders import model_folder
 
   if (path := sources_of(options, "path").model) is None:
     return _print_shipped(Console(highlight=False))
-  path, problems = named(path), []
+  path, problems = model_folder(path), []
   is_bundle = (path / BUNDLE_FILE).is_file()  # also a network with heads in its folder
   if not is_bundle and ((path / CONFIG_FILE).is_file() or not path.is_dir()):
     tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
@@ -91,6 +92,8 @@ def _print_shipped(console: Console) -> None:
 
 def _bundle_tree(bundle: Bundle, problems: list[str], full: bool) -> Tree:
   """Settings first, then the target's parts, the target, and its drafts."""
+  from jaxspec.io.model_folders import model_folder
+
   version = "" if bundle.version is None else f" of version {bundle.version}"
   tree = Tree(Text.assemble((bundle.name, "bold"), (f"  bundle{version}", "dim")), guide_style="dim")
   defaults = bundle.defaults
@@ -100,14 +103,15 @@ def _bundle_tree(bundle: Bundle, problems: list[str], full: bool) -> Tree:
       tree.add(_entry(name, shown))
   networks = []
   for name, value in bundle.parts.items():
-    if isinstance(value, str) and (bundle.path / value).suffix != ".json":
+    if isinstance(value, str) and Path(value).suffix != ".json":
       networks.append((name, value))
     else:
       tree.add(_entry(name, _part(bundle.path, name, value, full)))
   networks += [("target", bundle.target), *((f"draft {name}", folder) for name, folder in bundle.drafts.items())]
   for title, folder in networks:
     try:
-      tree.add(_checkpoint_tree(bundle.path / folder, Text(title, style="bold cyan"), arrays=full, full=full))
+      path = model_folder(bundle.folder(folder))
+      tree.add(_checkpoint_tree(path, Text(title, style="bold cyan"), arrays=full, full=full))
     except (ValueError, click.ClickException) as error:
       tree.add(Text.assemble((title, "bold cyan"), ("  cannot be read", "bold red")))
       problems.append(one_line(error))

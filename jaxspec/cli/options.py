@@ -28,11 +28,11 @@ _COMMON = {
   ),
   "model": click.option(
     "--model", "--checkpoint", "model", type=PATH, multiple=True, callback=_only_one, metavar="DIR",
-    help="Networks: a bundle or a converted network, by folder or shipped name.",
+    help="Networks: a bundle or a network, by folder, shipped name or hf:ORG/NAME.",
   ),
-  "tokenizer": click.option("--tokenizer", type=PATH, metavar="DIR", help="Converted image tokenizer, with --model."),
+  "tokenizer": click.option("--tokenizer", type=PATH, metavar="DIR", help="Image tokenizer, with --model."),
   "text_encoder": click.option(
-    "--text-encoder", type=PATH, metavar="DIR", help="Converted T5 that reads the prompts, with --model."
+    "--text-encoder", type=PATH, metavar="DIR", help="T5 that reads the prompts, with --model."
   ),
   "draft_model": click.option("--draft-model", type=PATH, metavar="DIR", help="Network that drafts, besides the bundle's."),
   "method": click.option("--method", metavar="NAME", help="How to decode; `jaxspec methods` lists them."),

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import click
 
 from jaxspec.core.error_lines import one_line, show_trace
+from jaxspec.errors import LinkError
 
 PATH = click.Path(path_type=Path)
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -100,7 +101,7 @@ def exit_with(call: Callable[[], Any]) -> None:
 
 def _explain(error: Exception) -> int:
   """Prints an error as one line, and returns the exit status."""
-  foreseen = (click.ClickException, ValueError, OSError, ImportError)  # a missing extra is an ImportError
+  foreseen = (click.ClickException, ValueError, LinkError, OSError, ImportError)  # a missing extra is an ImportError
   if not isinstance(error, (*foreseen, MemoryError)) and "jax" in sys.modules:
     from jaxspec.core.platform import platform
 

@@ -16,6 +16,8 @@ import typing
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from jaxspec.errors import OptionError
+
 LARGEST_INT = 2**31 - 1  # of counts in programs
 MAX_SEED = 2**32 - 1  # of the seeds of commands
 LARGEST = 1_000_000  # of scales: products with logits stay within float32
@@ -45,13 +47,13 @@ class OptionSpec:
     if value is None:
       return
     if self.choices is not None and value not in self.choices:
-      raise ValueError(f"Must have {name} in {', '.join(self.choices)}, we instead got {value!r}")
+      raise OptionError(f"Must have {name} in {', '.join(self.choices)}, we instead got {value!r}")
     if not isinstance(value, (int, float)) or isinstance(value, bool):
       return
     if math.isnan(value):
-      raise ValueError(f"Must have a number as {name}, we instead got nan")
+      raise OptionError(f"Must have a number as {name}, we instead got nan")
     if not self.infinite and not math.isfinite(value):
-      raise ValueError(f"Must have a finite {name}, we instead got {value}")
+      raise OptionError(f"Must have a finite {name}, we instead got {value}")
     bounds = (
       (self.ge, "of at least", lambda bound: value >= bound),
       (self.gt, "above", lambda bound: value > bound),
@@ -61,7 +63,7 @@ class OptionSpec:
     for bound, words, holds in bounds:
       if bound is not None and not holds(bound):
         shown = f"{value:g}" if float(f"{value:g}") == value else repr(value)
-        raise ValueError(f"Must have {name} {words} {bound:,}, we instead got {shown}")
+        raise OptionError(f"Must have {name} {words} {bound:,}, we instead got {shown}")
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -94,14 +96,14 @@ class Option(NamedTuple):
       return
     if self.many:
       if not isinstance(value, (tuple, list)):
-        raise ValueError(f"Must have a tuple of {self.kind.__name__} as {self.name}, we instead got {value!r}")
+        raise OptionError(f"Must have a tuple of {self.kind.__name__} as {self.name}, we instead got {value!r}")
       for item in value:
         self._replace(many=False, optional=False).check(item)
       return
     accepted = (self.kind, *self.also, *((int,) if self.kind is float else ()))
     if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
       article = "an" if self.kind is int else "a"
-      raise ValueError(f"Must have {article} {self.kind.__name__} as {self.name}, we instead got {value!r}")
+      raise OptionError(f"Must have {article} {self.kind.__name__} as {self.name}, we instead got {value!r}")
     self.spec.check(self.name, value)
 
 
@@ -131,7 +133,7 @@ def check_options(value: Any) -> None:
   """Checks every declared option of a dataclass instance, type and range; array scalars become Python numbers.
 
   Raises:
-    ValueError: naming the first invalid option.
+    OptionError: naming the first invalid option.
   """
   for declared in _declared(type(value)):
     given = plain(getattr(value, declared.name))  # of a sweep; hashes as Python's number
@@ -155,13 +157,13 @@ def check_length(max_len: Any) -> int:
   """``max_len`` as a plain integer.
 
   Raises:
-    ValueError: unless it is a whole number from 1 to `LARGEST_INT`.
+    OptionError: unless it is a whole number from 1 to `LARGEST_INT`.
   """
   found = plain(max_len)
   if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-    raise ValueError(f"Must have a whole number of at least 1 as max_len, we instead got {max_len!r}")
+    raise OptionError(f"Must have a whole number of at least 1 as max_len, we instead got {max_len!r}")
   if found > LARGEST_INT:
-    raise ValueError(f"Must have max_len of at most {LARGEST_INT:,}, we instead got {max_len:,}")
+    raise OptionError(f"Must have max_len of at most {LARGEST_INT:,}, we instead got {max_len:,}")
   return found
 
 

@@ -21,9 +21,12 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import HostArray, Key, PyTree
-from jaxspec.io import checkpoints
+from jaxspec.errors import CheckpointError
+from jaxspec.io import checkpoints, hub
+from jaxspec.io.model_folders import model_folder
 from jaxspec.methods.method import SAME_FAMILY
 from jaxspec.models import registry
+from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
 
 # Fields of a head's config that may differ from its target's.
@@ -64,24 +67,37 @@ class FamilyParts:
     """The path of a part.
 
     Raises:
-      ValueError: if it is missing or not a path.
+      CheckpointError: if it is missing or not a path.
     """
     found = self.value(name)
     if found is None:
       hint = f"jaxspec bundle --part {name}=DIR adds it"
-      raise ValueError(f"Must have a part {name!r} for {self.owner}, we instead got none: {hint}")
+      raise CheckpointError(f"Must have a part {name!r} for {self.owner}, we instead got none: {hint}")
     if not isinstance(found, (str, os.PathLike)):
-      raise ValueError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
-    return self._folder / found
+      raise CheckpointError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
+    return Path(found) if hub.is_reference(found) else self._folder / found
+
+  def folder(self, name: str) -> Path:
+    """The checkpoint folder of a network, converted if it holds released weights.
+
+    Raises:
+      CheckpointError: if the part is missing or cannot be read.
+      LinkError: if it is at the hub, out of reach.
+    """
+    found = self.file(name)
+    folder = model_folder(found)
+    if hub.is_reference(found):  # looked up once
+      self._values[name] = folder.absolute()
+    return folder
 
   def family_name(self, name: str) -> str:
     """The family name of a network; only its ``config.json`` is read.
 
     Raises:
-      ValueError: if it is missing or not a network.
+      CheckpointError: if it is missing or not a network.
     """
     value = self.value(name)
-    return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.file(name))["family"]
+    return value.family_name if isinstance(value, Network) else checkpoints.read_config(self.folder(name))["family"]
 
   def network(self, name: str, *, dtype: Any = jnp.float32, weights: bool = True) -> Network:
     """A part as a network, loaded once, by default in float32: encoders and decoders run once per image.
@@ -89,17 +105,17 @@ class FamilyParts:
     Args:
       dtype, weights: as for `jaxspec.io.checkpoints.load`.
     Raises:
-      ValueError: if it is missing or cannot be loaded.
+      CheckpointError: if it is missing or cannot be loaded.
     """
     if not isinstance(self.value(name), Network):
-      self._values[name] = checkpoints.load(self.file(name), dtype=dtype, weights=weights)
+      self._values[name] = checkpoints.load(self.folder(name), dtype=dtype, weights=weights)
     return self._values[name]
 
   def check_all_read(self) -> None:
-    """Raises a ValueError for a part that the family did not read."""
+    """Raises a CheckpointError for a part that the family did not read."""
     if unread := sorted(self._values.keys() - self._asked):
       known = ", ".join(sorted(self._asked)) or "none"
-      raise ValueError(f"Must have parts that {self.owner} reads ({known}), we instead got {', '.join(unread)}")
+      raise CheckpointError(f"Must have parts that {self.owner} reads ({known}), we instead got {', '.join(unread)}")
 
 
 class Family:
@@ -124,6 +140,11 @@ class Family:
 
   def __repr__(self) -> str:
     return f"<{type(self).__name__}: {self.noun}s of {self.space.noun}, {self.target.path}>"
+
+  @property
+  def example_prompt(self) -> Any:
+    """A prompt that every network of the family can encode: class 0, or a text."""
+    return 0 if self.condition_type in (ClassLabels, OrderedLabels) else "a cat"
 
   @functools.cached_property
   def space(self) -> TokenSpace:

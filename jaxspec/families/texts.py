@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from jaxspec.core.network import Network
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import HostArray
+from jaxspec.errors import PromptError
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions, check_texts
 from jaxspec.io.text import language_tokenizer
 from jaxspec.models import registry
@@ -107,7 +108,7 @@ class TextFamily(Family):
     who = "target" if network.params is self.target.params else f"draft {network.name}"
     rope = getattr(network.config, "rope", None)
     if rope is None:
-      raise ValueError(f"Must have at most {longest} tokens for the {who}, we instead got {size}")
+      raise PromptError(f"Must have at most {longest} tokens for the {who}, we instead got {size}")
     if rope.scaling == "dynamic":
       return []
     return [f"The {who} was trained on texts of up to {longest} tokens, this one may get {size}"]

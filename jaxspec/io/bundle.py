@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxspec.core.options import suggestion
-from jaxspec.io import shipped
+from jaxspec.errors import CheckpointError, values_as
+from jaxspec.io import hub, shipped
 from jaxspec.io.checkpoints import CONFIG_FILE
 from jaxspec.io.stored_files import check_readable
 
@@ -90,16 +91,21 @@ class Bundle:
     """
     if self.target is None:
       raise ValueError(f"Must have a bundle with a target, {self.path} has none yet")
-    return self.path / self.target
+    return self.folder(self.target)
+
+  def folder(self, name: str) -> Path:
+    """The folder that a field names, relative to the bundle; a reference to the hub as it is."""
+    return Path(name) if hub.is_reference(name) else self.path / name
 
 
+@values_as(CheckpointError)
 def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
   """Reads and checks the description of a bundle.
 
   Args:
     complete: whether a target is required; an unfinished bundle may have none.
   Raises:
-    ValueError: one line naming the file and what is wrong with it.
+    CheckpointError: one line naming the file and what is wrong with it.
   """
   path = Path(path)
   file = path / BUNDLE_FILE

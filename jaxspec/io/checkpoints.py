@@ -28,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 from jaxspec.core.mesh import MODEL, check_fits, param_specs
 from jaxspec.core.network import Network
 from jaxspec.core.types import Params, PyTree
+from jaxspec.errors import CheckpointError, values_as
 from jaxspec.io import tensor_files
 from jaxspec.io.stored_files import check_readable
 from jaxspec.models import registry
@@ -59,6 +60,7 @@ def unflatten(flat: Mapping[str, Any]) -> PyTree:
   return tree
 
 
+@values_as(CheckpointError)
 def save(
   path: str | os.PathLike,
   config: Any,
@@ -79,7 +81,7 @@ def save(
     write_more: writes further files into the given folder. If it fails, nothing is written.
     on_write: as for `jaxspec.io.tensor_files.write`.
   Raises:
-    ValueError: if the destination exists and is no checkpoint, or cannot be written.
+    CheckpointError: if the destination exists and is no checkpoint, or cannot be written.
   """
   check_destination(path)
   path = Path(os.path.realpath(path))  # the target of a link is replaced, not the link
@@ -146,11 +148,12 @@ def check_path(path: Any, what: str) -> Path:
   return Path(path)
 
 
+@values_as(CheckpointError)
 def read_config(path: str | os.PathLike) -> dict[str, Any]:
   """The checked content of ``config.json``.
 
   Raises:
-    ValueError: one line with the file and the error.
+    CheckpointError: one line with the file and the error.
   """
   path = Path(path)
   file = path / CONFIG_FILE
@@ -174,13 +177,26 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   return document
 
 
+@values_as(CheckpointError)
+def add_meta(path: str | os.PathLike, meta: Mapping[str, Any]) -> None:
+  """Adds to the ``meta`` of a checkpoint folder that nobody else reads yet.
+
+  Raises:
+    CheckpointError: for a damaged ``config.json``.
+  """
+  document = read_config(path)
+  document["meta"] |= meta
+  (Path(path) / CONFIG_FILE).write_text(json.dumps(document, indent=2) + "\n")
+
+
+@values_as(CheckpointError)
 def digest(path: str | os.PathLike) -> bytes:
   """Identifier of a network: SHA-256 of its family, its config and its stored weights.
 
   The weights are read in pieces. Without them, their hash comes from ``config.json``.
 
   Raises:
-    ValueError: for a damaged checkpoint, or without both.
+    CheckpointError: for a damaged checkpoint, or without both.
   """
   path = Path(path)
   document, file = read_config(path), path / PARAMS_FILE
@@ -197,6 +213,7 @@ def _sha256(file: Path) -> str:
     return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
+@values_as(CheckpointError)
 def load(
   path: str | os.PathLike, *, dtype=jnp.float32, weights: bool = True, mesh: Mesh | None = None, divide: bool = True
 ) -> Network:
@@ -210,8 +227,8 @@ def load(
     mesh: devices of the parameters (`jaxspec.core.mesh`); each reads its own part of every leaf.
     divide: whether the network is divided over the axis ``model`` of the mesh; False replicates it on all devices.
   Raises:
-    ValueError: one line with the file and at most a dozen each of missing, unknown and misshapen leaves, or the dimension
-      that the mesh does not divide.
+    CheckpointError: one line with the file and at most a dozen each of missing, unknown and misshapen leaves, or the
+      dimension that the mesh does not divide.
   """
   path = Path(path)
   document = read_config(path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from jaxspec.errors import CheckpointError
+
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 
@@ -13,12 +15,12 @@ def check_readable(path: str | os.PathLike) -> None:
   A clone without Git LFS has such a pointer, a text of three lines.
 
   Raises:
-    ValueError: one line with the file and the remedy.
+    CheckpointError: one line with the file and the remedy.
   """
   try:
     with open(path, "rb") as file:
       head = file.read(len(_LFS))
   except OSError as error:
-    raise ValueError(f"Cannot read {path}: {error.strerror}") from error
+    raise CheckpointError(f"Cannot read {path}: {error.strerror}") from error
   if head == _LFS:
-    raise ValueError(f"Must have the content of {path}, it is a pointer of Git LFS: fetch the file (git lfs pull)")
+    raise CheckpointError(f"Must have the content of {path}, it is a pointer of Git LFS: fetch the file (git lfs pull)")

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from jaxspec.core.options import suggestion
 from jaxspec.core.plugins import Registry
+from jaxspec.errors import OptionError
 from jaxspec.methods.ar import Plain
 from jaxspec.methods.ciar import Ciar
 from jaxspec.methods.cspd import Cspd
@@ -129,11 +130,11 @@ def get_method(name: object) -> type[Method]:
   """The method of a name.
 
   Raises:
-    ValueError: for an unknown name.
+    OptionError: for an unknown name.
   """
   if not isinstance(name, str) or name not in METHODS:
     hint = suggestion(str(name), METHODS) or ": jaxspec methods lists them"
-    raise ValueError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}{hint}")
+    raise OptionError(f"Must have a method in {', '.join(METHODS)}, we instead got {name!r}{hint}")
   return METHODS[name]
 
 
@@ -141,14 +142,14 @@ def make_method(name: str, **options: Any) -> Method:
   """A method from its name and options; ``draft`` is an option of methods with a draft network.
 
   Raises:
-    ValueError: for an unknown method or option, or a value out of range.
+    OptionError: for an unknown method or option, or a value out of range.
   """
   cls = get_method(name)
   known = [field.name for field in dataclasses.fields(cls)]
   if unknown := [given for given in options if given not in known]:
     has = f"options {', '.join(known)}" if known else "no options"
     hint = suggestion(unknown[0], known)
-    raise ValueError(f"Must have {has} for method {name}, we instead got {', '.join(unknown)}{hint}")
+    raise OptionError(f"Must have {has} for method {name}, we instead got {', '.join(unknown)}{hint}")
   return cls(**options)
 
 

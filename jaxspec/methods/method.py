@@ -19,6 +19,7 @@ from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.token_kinds import CONTINUOUS, DENOISING_STEPS, DISCRETE, SCALES
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Drafter, Key, PyTree, Verifier
+from jaxspec.errors import OptionError, values_as
 from jaxspec.sampling.logit_processing import Warp
 
 __all__ = [
@@ -134,7 +135,8 @@ class Method:
 
   def __post_init__(self):
     check_options(self)
-    self.check()
+    with values_as(OptionError):
+      self.check()
 
   def check(self) -> None:
     """Raises a ValueError for inconsistent options."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import PyTree
-from jaxspec.io import checkpoints, shipped
+from jaxspec.io import checkpoints
 from jaxspec.io.bundle import read_bundle
+from jaxspec.io.model_folders import model_folder
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt, padded_length
@@ -227,12 +227,13 @@ def find_model(name: str) -> Model:
   """
   if name in MODELS:
     return MODELS[name]
-  path = shipped.named(name)
+  path = model_folder(name)
   if not path.is_dir():
     close = [known for known in MODELS if name and known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
     hint = f"did you mean {' or '.join(close[:3])}?" if close else "jaxspec plan --list shows the models"
     raise ValueError(f"Must have a published model or a checkpoint folder, we instead got {name!r}: {hint}")
-  document = checkpoints.read_config(read_bundle(path).target_folder())
+  bundle = read_bundle(path)
+  document = checkpoints.read_config(model_folder(bundle.target_folder()))
   family = document["family"]
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")
@@ -241,12 +242,12 @@ def find_model(name: str) -> Model:
     whole = "scales" if isinstance(config, VARConfig) else "noisy images"
     raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole {whole} ({family})")
   if isinstance(config, ChameleonConfig):
-    return _chameleon(Path(name).resolve().name, config, _ANOLE_PREFIX)
+    return _chameleon(bundle.name, config, _ANOLE_PREFIX)
   if isinstance(config, Emu3Config):
-    return _emu3(Path(name).resolve().name, config)
+    return _emu3(bundle.name, config)
   if isinstance(config, JanusConfig):
-    return _janus(Path(name).resolve().name, config)
+    return _janus(bundle.name, config)
   is_text = hasattr(config, "max_positions")
   prefix = min(64, config.max_positions // 2) if is_text else getattr(config, "prefix_len", 1)
   num_tokens = min(256, config.max_positions - prefix) if is_text else config.num_tokens
-  return Model(Path(name).resolve().name, family, config, num_tokens, prefix, tokenizer=_TOKENIZERS.get(family))
+  return Model(bundle.name, family, config, num_tokens, prefix, tokenizer=_TOKENIZERS.get(family))

@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.core.types import Array, HostArray, PyTree
+from jaxspec.errors import OptionError
 
 MAX_BATCH = 1024
 MAX_ROWS = 1024
@@ -53,10 +54,10 @@ def batch_rows(batch: int | None, num: int) -> int:
   """Rows of the compiled batch: at most ``batch``, and at most an even split of ``num`` rows.
 
   Raises:
-    ValueError: for more than `MAX_ROWS` rows, or a batch outside of 1 to `MAX_BATCH`.
+    OptionError: for more than `MAX_ROWS` rows, or a batch outside of 1 to `MAX_BATCH`.
   """
   if num > MAX_ROWS:
-    raise ValueError(f"Must have at most {MAX_ROWS} images or texts in one command, we instead got {num}")
+    raise OptionError(f"Must have at most {MAX_ROWS} images or texts in one command, we instead got {num}")
   check_batch(batch)
   limit = min(batch or DEFAULT_BATCH, num)
   num_batches = -(-num // limit)
@@ -64,9 +65,9 @@ def batch_rows(batch: int | None, num: int) -> int:
 
 
 def check_batch(batch: int | None) -> None:
-  """Raises a ValueError for a batch outside of 1 to `MAX_BATCH`."""
+  """Raises an OptionError for a batch outside of 1 to `MAX_BATCH`."""
   if batch is not None and not 1 <= batch <= MAX_BATCH:
-    raise ValueError(f"Must have a batch from 1 to {MAX_BATCH}, we instead got {batch}")
+    raise OptionError(f"Must have a batch from 1 to {MAX_BATCH}, we instead got {batch}")
 
 
 def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:

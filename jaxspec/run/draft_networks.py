@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -11,6 +12,7 @@ from jax.sharding import Mesh
 from jaxspec.core.network import Network
 from jaxspec.families.family import Family
 from jaxspec.io import checkpoints
+from jaxspec.io.model_folders import model_folder
 
 
 class Drafts(Mapping[str, Network]):
@@ -35,6 +37,7 @@ class Drafts(Mapping[str, Network]):
   ):
     self._family, self._sources, self._dtype, self._mesh = family, dict(sources), dtype, mesh
     self._networks: dict[str, Network] = {}
+    self._folders: dict[str, Path] = {}
 
   def __getitem__(self, name: str) -> Network:
     if name not in self:
@@ -60,7 +63,8 @@ class Drafts(Mapping[str, Network]):
     """
     source = self._source(name)
     if not isinstance(source, Network):
-      source = self._sources[name] = checkpoints.load(source, dtype=jnp.dtype(self._dtype), mesh=self._mesh, divide=False)
+      dtype = jnp.dtype(self._dtype)
+      source = self._sources[name] = checkpoints.load(source, dtype=dtype, mesh=self._mesh, divide=False)
     return source
 
   def family_name(self, name: str) -> str:
@@ -72,7 +76,13 @@ class Drafts(Mapping[str, Network]):
     source = self._source(name)
     return source.family_name if isinstance(source, Network) else checkpoints.read_config(source)["family"]
 
-  def _source(self, name: str) -> str | os.PathLike[str] | Network:
+  def _source(self, name: str) -> Path | Network:
+    """A network, or its checkpoint folder, which is looked up and perhaps converted once."""
     if name not in self:
       raise ValueError(f"Must have a draft in {', '.join(self) or '(none)'}, we instead got {name!r}")
-    return self._sources[name]
+    source = self._sources[name]
+    if isinstance(source, Network):
+      return source
+    if name not in self._folders:
+      self._folders[name] = model_folder(source)
+    return self._folders[name]

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from PIL import Image
 
 from jaxspec.core.state import Counters, DecodeResult
 from jaxspec.core.types import PyTree
 from jaxspec.families.family import Family
+from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Method, Plain
 from jaxspec.run import measure
 from jaxspec.run.batches import Batches
 from jaxspec.run.job import Job
+from jaxspec.run.memory_check import memory_errors
 from jaxspec.sampling import AnySampling
 
 
@@ -31,7 +36,8 @@ class Generation:
     compile_s: seconds of tracing and compiling; 0 if the program was cached.
     run_s: seconds of decoding all rows to tokens, one entry per repeat.
     messages: traffic of a decode over a cloud (`jaxspec.serving.messages`); None without one.
-    failure: the error that ended the decode early; the existing rows are complete.
+    failure: the error that ended the decode early. The rows that exist are complete, except for those of a decode that its
+      callback cancelled.
   """
 
   job: Job
@@ -159,7 +165,35 @@ class Generation:
     """Seconds to make `outputs`, including compilation."""
     return self._outputs[1]
 
+  @property
+  def pil(self) -> list[Image.Image] | None:
+    """`images` as ``R`` PIL images."""
+    return None if self.images is None else [Image.fromarray(image) for image in self.images]
+
+  def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+    """Writes every image as ``0000.png``, or every text as ``0000.txt``, by its row.
+
+    Args:
+      folder: made if it is missing; files of these names are replaced.
+    Returns:
+      The written files.
+    Raises:
+      ValueError: for incomplete images, or a folder that cannot be written to.
+    """
+    rows, folder = self.texts or self.need_images(), Path(folder)
+    suffix = ".txt" if self.texts else ".png"
+    write = lambda path, row: path.write_text(row, "utf-8") if self.texts else Image.fromarray(row).save(path, "PNG")
+    try:
+      folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      raise ValueError(f"Cannot write to {folder}: {error.strerror}") from error
+    paths = [folder / f"{number:04}{suffix}" for number in range(len(rows))]
+    for path, row in zip(paths, rows):
+      write_whole(path, functools.partial(write, row=row))
+    return paths
+
   @functools.cached_property
+  @memory_errors()
   def _outputs(self) -> tuple[Any, float]:
     family, sampling, start, parts = self.family, self.sampling, time.perf_counter(), []
     if self.job.noun == "image" and (self.lengths < family.row_tokens(sampling)).any():

@@ -18,6 +18,7 @@ from jaxspec.core.options import check_length, options_of, suggestion
 from jaxspec.core.precision import narrow, precision_context
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Array, PyTree
+from jaxspec.errors import OptionError, PromptError, values_as
 from jaxspec.families.family import Encoded, Family, FamilyParts, check_captions
 from jaxspec.io.bundle import Defaults
 from jaxspec.methods import METHODS, get_method, make_method
@@ -78,6 +79,7 @@ class LoadedNetworks:
     of_default = [name for name in drafting if self.defaults.draft in self.drafts_of(METHODS[name])]
     return next(iter(of_default + drafting), "ar")
 
+  @values_as(OptionError)
   def default_draft(self, method: type[Method] | Method) -> str:
     """Name of a method's default draft.
 
@@ -85,7 +87,7 @@ class LoadedNetworks:
     the draft without a network (`Method.free_draft`).
 
     Raises:
-      ValueError: if there is no such draft.
+      OptionError: if there is no such draft.
     """
     name, default = method.name, self.defaults.draft
     if not self.drafts and method.free_draft is not None:
@@ -102,6 +104,7 @@ class LoadedNetworks:
       raise ValueError(f"Must have a draft of the family {families} for method {name}, {self.name} has {known}")
     return fitting[0]
 
+  @values_as(OptionError)
   def method(self, method: Method | str | None = None, **options: Any) -> Method:
     """A method with the bundle's default options, its draft by name.
 
@@ -109,8 +112,8 @@ class LoadedNetworks:
       method: a name; None is the default. A `Method` keeps its own options; the bundle's do not apply.
       options: override the defaults; ``draft`` is the name of a draft, or a `Network`.
     Raises:
-      ValueError: for an unknown method or option, an option out of range, a method for another kind of tokens, or an unknown
-        draft.
+      OptionError: for an unknown method or option, an option out of range, a method for another kind of tokens, or an
+        unknown draft.
     """
     draft = options.pop("draft", None)
     made = self.without_draft(method, **options)
@@ -124,11 +127,12 @@ class LoadedNetworks:
       raise ValueError(f"Must have a draft in {known or '(none)'}, we instead got {draft!r}")
     return made if made.draft is draft else dataclasses.replace(made, draft=draft)
 
+  @values_as(OptionError)
   def without_draft(self, method: Method | str | None = None, **options: Any) -> Method:
     """A method with its options, see `method`, for decodes without a draft or with a remote one.
 
     Raises:
-      ValueError: for an unknown method or option, an option out of range, or a method for another kind of tokens.
+      OptionError: for an unknown method or option, an option out of range, or a method for another kind of tokens.
     """
     if isinstance(method, Method):
       declared = options_of(type(method))
@@ -146,11 +150,12 @@ class LoadedNetworks:
       raise ValueError(f"Must have a method that draws {self.family.space.noun}, we instead got {made.name}")
     return made
 
+  @values_as(OptionError)
   def sampling(self, **overrides: Any) -> AnySampling:
     """The sampling settings: ``overrides``, and the bundle's defaults for the rest.
 
     Raises:
-      ValueError: for an unknown name or a value out of range.
+      OptionError: for an unknown name or a value out of range.
     """
     kind = self.family.sampling_type
     if unknown := sorted(overrides.keys() - {field.name for field in dataclasses.fields(kind)}):
@@ -159,6 +164,7 @@ class LoadedNetworks:
       raise ValueError(f"Must have sampling settings in {known}, we instead got {unknown[0]}{hint}")
     return kind(**self.family.resolve_sampling(self.defaults.sampling, overrides))
 
+  @values_as(OptionError)
   def decoder(
     self,
     method: Method | str | None = None,
@@ -174,7 +180,7 @@ class LoadedNetworks:
       sampling: all settings; by default those of `sampling` with ``overrides``.
       audit: report the exact distribution of every committed token.
     Raises:
-      ValueError: if a setting is out of range, or the draft does not fit.
+      OptionError: if a setting is out of range, or the draft does not fit.
     """
     method = self.method(method)
     if sampling is None:
@@ -208,6 +214,7 @@ class LoadedNetworks:
       matmul_precision=self.matmul_precision,
     )
 
+  @values_as(PromptError)
   def encode(self, prompts: Any, captions: Sequence[str] | None = None) -> Encoded:
     """Prompts in the target's form.
 
@@ -216,7 +223,7 @@ class LoadedNetworks:
         `Encoded` are returned unchanged.
       captions: texts of the rows for display.
     Raises:
-      ValueError: naming the first prompt that cannot be encoded.
+      PromptError: naming the first prompt that cannot be encoded.
     """
     if isinstance(prompts, Encoded):
       return prompts
@@ -226,11 +233,12 @@ class LoadedNetworks:
     with precision_context():
       return self.family.encode(prompts, captions)
 
+  @values_as(OptionError)
   def warnings(self, decoder: Decoder, condition: PyTree, max_len: int | None = None) -> list[str]:
     """Warnings about a decode for the user, one line each.
 
     Raises:
-      ValueError: if ``max_len`` is larger than the number of tokens of a row.
+      OptionError: if ``max_len`` is larger than the number of tokens of a row.
     """
     length, found = self.length(decoder, max_len), []
     draft = decoder.drafting
@@ -298,8 +306,9 @@ class LoadedNetworks:
     """
     return rows if self.mesh is None else meshes.rows(rows, self.mesh)
 
+  @values_as(OptionError)
   def length(self, decoder: Decoder, max_len: int | None) -> int:
-    """Largest number of tokens of a row; a ValueError for a length that is not positive."""
+    """Largest number of tokens of a row; an OptionError for a length that is not positive."""
     return self.family.default_length(decoder.sampling) if max_len is None else check_length(max_len)
 
   def _families(self, method: type[Method] | Method) -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from jaxspec.core import mesh as meshes
 from jaxspec.core import precision
 from jaxspec.core.options import options_of
 from jaxspec.core.platform import platform
+from jaxspec.errors import CheckpointError, OptionError, values_as
 from jaxspec.families.family import Family, FamilyParts
-from jaxspec.io import checkpoints, shipped
+from jaxspec.io import checkpoints, hub, shipped
 from jaxspec.io.bundle import BUNDLE_FILE, Bundle, read_bundle
+from jaxspec.io.model_folders import model_folder, network_name
 from jaxspec.methods import METHODS, get_method
 from jaxspec.models import registry
 from jaxspec.run.draft_networks import Drafts
@@ -26,6 +28,7 @@ from jaxspec.run.pipeline import Pipeline
 DTYPES = ("float32", "bfloat16")
 
 
+@values_as(CheckpointError)
 def load_pipeline(
   path: str | os.PathLike[str] | Bundle | None = None,
   *,
@@ -41,9 +44,10 @@ def load_pipeline(
 
   Args:
     path: the name of a shipped bundle (`jaxspec.io.shipped.BUNDLES`), the folder of a bundle, of one converted network, or
-      of several (``target``, ``draft``, ``tokenizer``, ...). None is the folder in ``JAXSPEC_CHECKPOINT``, else the default
-      bundle.
-    draft: folders of additional drafts, named after their folders; the first becomes the default.
+      of several (``target``, ``draft``, ``tokenizer``, ...). Released weights too: a folder, a file, or ``hf:ORG/NAME`` of
+      the Hugging Face hub, which are converted at their first use (`jaxspec.io.model_folders`). None is the folder in
+      ``JAXSPEC_CHECKPOINT``, else the default bundle.
+    draft: additional drafts, as ``path``, named after their folders; the first becomes the default.
     drafts: additional drafts by name.
     dtype: compute dtype of target, drafts and a T5 encoder, one of `DTYPES`, by name or as a NumPy dtype; other encoders and
       decoders stay in float32.
@@ -55,7 +59,9 @@ def load_pipeline(
     parts: inputs of the family without a bundle: ``tokenizer`` and ``text`` (a T5 encoder for released networks) for
       LlamaGen, ``vae``, ``classes`` and ``latent_scale`` for MAR, by folder, file or value.
   Raises:
-    ValueError: one line that names the corrupt file, or the part that is missing or does not fit.
+    OptionError: for a dtype, a precision or a mesh that does not fit.
+    CheckpointError: one line that names the corrupt file, or the part that is missing or does not fit.
+    LinkError: if the hub cannot be reached.
 
   Example:
     >>> pipe = load_pipeline("digits32-causal")
@@ -64,21 +70,21 @@ def load_pipeline(
   """
   dtype = _name(dtype)
   if dtype not in DTYPES:
-    raise ValueError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
+    raise OptionError(f"Must have a dtype in {', '.join(DTYPES)}, we instead got {dtype!r}")
   if matmul_precision not in (None, *precision.PRECISIONS):
-    raise ValueError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
+    raise OptionError(f"Must have a precision in {', '.join(precision.PRECISIONS)}, we instead got {matmul_precision!r}")
   platform()  # backend errors are raised before files are read
-  mesh = None if mesh is None else meshes.make_mesh(mesh)
+  with values_as(OptionError):
+    mesh = None if mesh is None else meshes.make_mesh(mesh)
   is_read = isinstance(path, Bundle)
-  bundle = path if is_read else read_bundle(shipped.named(shipped.default_bundle() if path is None else path))
+  bundle = path if is_read else read_bundle(model_folder(shipped.default_bundle() if path is None else path))
   sources, brought = _draft_sources(bundle, draft, drafts)
-  folder = bundle.target_folder()
+  folder = model_folder(bundle.target_folder())
   name = checkpoints.read_config(folder)["family"]
   if name in registry.FAMILIES and name not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {folder} holds a {name}")
   loaded = checkpoints.load(folder, dtype=jnp.dtype(dtype), weights=target_weights, mesh=mesh)
-  absolute = lambda value: Path(value).absolute() if isinstance(value, (str, os.PathLike)) else value
-  given = {name: absolute(value) for name, value in parts.items() if value is not None}
+  given = {name: _absolute(value) for name, value in parts.items() if value is not None}
   family_parts = FamilyParts(bundle.path, {**bundle.parts, **given})
   family = registry.family_maker(name)(loaded, family_parts)
   family_parts.check_all_read()
@@ -93,7 +99,13 @@ def load_pipeline(
     defaults = dataclasses.replace(defaults, draft=first, method=method)
   precise = matmul_precision or precision.of_user() or family.matmul_precision(dtype)
   target = family.network(loaded, "target")
-  return Pipeline(bundle.name, family, target, networks, defaults, dtype, precise, family_parts, mesh)
+  name = network_name(path) if hub.is_reference(path) else bundle.name
+  return Pipeline(name, family, target, networks, defaults, dtype, precise, family_parts, mesh)
+
+
+def _absolute(part: Any) -> Any:
+  """A part of the caller; its paths are not relative to the bundle."""
+  return Path(part).absolute() if isinstance(part, (str, os.PathLike)) and not hub.is_reference(part) else part
 
 
 def _check_defaults(bundle: Bundle, family: Family) -> None:
@@ -126,12 +138,12 @@ def _draft_sources(bundle: Bundle, draft: Any, drafts: Any) -> tuple[dict[str, P
   if drafts is not None and not isinstance(drafts, Mapping):
     raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")
   draft = [] if draft is None else list(draft) if isinstance(draft, Iterable) and not isinstance(draft, str) else [draft]
-  given = [(checkpoints.check_path(folder, "draft").resolve().name, Path(folder)) for folder in draft]
+  given = [(network_name(checkpoints.check_path(folder, "draft")), Path(folder)) for folder in draft]
   given += [(name, checkpoints.check_path(folder, "draft")) for name, folder in (drafts or {}).items()]
   # Additional drafts come first: they are the defaults of all methods that they fit.
   sources: dict[str, Path] = {}
   free = {cls.free_draft for cls in METHODS.values()}
-  for name, folder in (*given, *((name, bundle.path / folder) for name, folder in bundle.drafts.items())):
+  for name, folder in (*given, *((name, bundle.folder(folder)) for name, folder in bundle.drafts.items())):
     if name in sources:
       raise ValueError(f"Must have drafts of different names, we instead got two of {name!r}")
     if name in free:

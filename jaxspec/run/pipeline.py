@@ -11,6 +11,7 @@ A `Pipeline` joins a bundle (`jaxspec.io.bundle`), the target's family (`jaxspec
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,8 @@ from jaxspec.core.types import Key
 from jaxspec.families.family import FamilyParts
 from jaxspec.methods.method import Method
 from jaxspec.models import registry
-from jaxspec.run.batches import batch_rows, split
+from jaxspec.run.batches import batch_rows, check_batch, split
+from jaxspec.run.callback import Callback, run_with_callback
 from jaxspec.run.draft_networks import Drafts
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
@@ -60,7 +62,8 @@ class Pipeline(LoadedNetworks):
       ends: whether the family's end token ends a row.
       overrides: single sampling settings, over the bundle's defaults: ``temperature=0.9``.
     Raises:
-      ValueError: one line that names what does not fit.
+      PromptError: for a prompt that cannot be encoded.
+      OptionError: for a method, an option or a setting that does not fit; both are a ValueError of one line.
     """
     decoder = self.decoder(method, sampling=sampling, audit=audit, **overrides).built()
     encoded, length = self.encode(prompts, captions), self.length(decoder, max_len)
@@ -78,6 +81,7 @@ class Pipeline(LoadedNetworks):
     sampling: AnySampling | None = None,
     audit: bool = False,
     batch: int | None = None,
+    callback: Callback | None = None,
     **overrides: Any,
   ) -> Generation:
     """Generates one row per prompt.
@@ -88,15 +92,40 @@ class Pipeline(LoadedNetworks):
         with ``fold_in(key, r)``, like the first samples of ``jaxspec generate --seed``. Keys of other generators are folded
         into threefry keys.
       batch: rows decoded together; by default all of them.
+      callback: called with a `jaxspec.run.callback.Committed` after every round. Raising `jaxspec.errors.Cancelled` in it
+        ends the decode with the tokens so far. Rounds are then called from Python, with the same tokens.
     Raises:
-      ValueError: one line that names what does not fit.
+      PromptError: for a prompt that cannot be encoded.
+      OptionError: for a method, an option, a setting or a batch that does not fit.
+      OutOfMemory: for a batch that does not fit into memory.
+      ValueError: for any other argument; the errors above are of this class too, in one line that names what does not fit.
     """
     given = dict(method=method, max_len=max_len, captions=captions, sampling=sampling, audit=audit)
     job = self.job(prompts, seed=key if isinstance(key, int) else None, **given, **overrides)
     num = job.num_prompts
     rows = num if batch is None else batch_rows(batch, num)
     each = np.arange(num)
-    return run(job, split(job.condition, rng.row_key_data(key, num), each, np.zeros_like(each), rows=rows))
+    batches = split(job.condition, rng.row_key_data(key, num), each, np.zeros_like(each), rows=rows)
+    return run(job, batches) if callback is None else run_with_callback(job, batches, callback)
+
+  def warmup(self, prompts: Any = None, *, batch: int | None = None, **settings: Any) -> float:
+    """Compiles all that a later call needs, by one call whose result is dropped.
+
+    Args:
+      prompts: those of the later call; by default ``batch`` short ones, or one. Texts are padded to 8, 16, 32, ... tokens,
+        and each of these lengths has a program of its own.
+      batch: rows decoded together.
+      settings: those of the later call that are not traced numbers: ``method``, ``max_len``, ``top_k``, ...
+    Returns:
+      The seconds that it took.
+    Raises:
+      ValueError: as a call.
+    """
+    check_batch(batch)
+    start = time.perf_counter()
+    given = (batch or 1) * [self.family.example_prompt] if prompts is None else prompts
+    _ = self(given, key=0, batch=batch, **settings).outputs
+    return time.perf_counter() - start
 
   def alone(self, draft: str) -> Pipeline:
     """A pipeline with one of the drafts as target, for comparisons.

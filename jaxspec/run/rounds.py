@@ -18,21 +18,24 @@ from jaxspec.run.job import Job
 from jaxspec.run.run import prepare
 
 
-def rounds(job: Job, batches: Batches) -> Generator[tuple[DecodeResult, Callable[[], DecodeResult]], None, None]:
-  """Decodes the first batch, with a result after the prefill and after every round.
+def rounds(
+  job: Job, batches: Batches, number: int = 0
+) -> Generator[tuple[DecodeResult, Callable[[], DecodeResult]], None, None]:
+  """Decodes one batch, with a result after the prefill and after every round.
 
   Yields each result in generation order, and a function that returns it after `Family.finish`, for `Family.decode`. Later
   tokens are 0, with origin ``EMPTY``. A method without rounds yields one result. The next round reuses the buffers, so copy
   values before it.
 
   Args:
-    batches: rows with their keys (`Job.batches`); only the first batch is decoded.
+    batches: rows with their keys (`Job.batches`).
+    number: of the batch.
   Raises:
     ValueError: for a target without weights.
   """
   pipeline, parts, family = job.pipeline, job.decoder.parts, job.pipeline.family
   pipeline.check_weights()
-  key_data, condition = batches.key_data[0], batches.condition[0]
+  key_data, condition = batches.key_data[number], batches.condition[number]
   keys = lambda: rng.of_key_data(key_data)
   if parts.decode is not None:
     whole = prepare(job, batches)(key_data, condition)

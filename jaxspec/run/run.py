@@ -18,7 +18,7 @@ from jaxspec.core.types import Array, HostArray, PyTree
 from jaxspec.run.batches import Batches
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
-from jaxspec.run.memory_check import check_memory
+from jaxspec.run.memory_check import check_memory, memory_errors
 from jaxspec.run.progress import SILENT, Progress
 
 
@@ -56,7 +56,8 @@ def prepare(job: Job, batches: Batches, params: SpecParams | None = None) -> Pre
   Args:
     params: parameters of the shapes of later calls; those of the job's method by default.
   Raises:
-    ValueError: for a target without weights, or a batch that clearly does not fit into memory.
+    ValueError: for a target without weights.
+    OutOfMemory: for a batch that clearly does not fit into memory.
   """
   pipeline, decoder = job.pipeline, job.decoder
   pipeline.check_weights()
@@ -82,10 +83,12 @@ def run(job: Job, batches: Batches, progress: Progress = SILENT) -> Generation:
     batches: rows with their keys (`Job.batches`).
   Raises:
     ValueError: as `prepare`.
+    OutOfMemory: as `prepare`, or during the decode.
   """
   return in_turns([job], batches, progress=progress)[0]
 
 
+@memory_errors()
 def in_turns(jobs: Sequence[Job], batches: Batches, *, repeats: int = 0, progress: Progress = SILENT) -> list[Generation]:
   """Decodes the same rows by several jobs.
 
@@ -93,7 +96,7 @@ def in_turns(jobs: Sequence[Job], batches: Batches, *, repeats: int = 0, progres
     repeats: 0: one run, which is timed. Otherwise the first run is the warm-up, and ``repeats`` timed runs follow, with the
       jobs in turns.
   Raises:
-    ValueError: as `prepare`.
+    ValueError, OutOfMemory: as `run`.
   """
   noun, found = jobs[0].noun, []
   prepared = []

@@ -12,6 +12,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, option
 from jaxspec.core.token_kinds import CONTINUOUS
 from jaxspec.diffusion.schedule import diffusion_tables
+from jaxspec.errors import OptionError
 from jaxspec.models.continuous_fns import ContinuousFns, HeadFns, diffusion_tokens, guided_tokens
 from jaxspec.models.guidance import Guided
 from jaxspec.models.mar.mar import MARFns
@@ -42,7 +43,7 @@ class ContinuousSampling(Guidance):
     super().__post_init__()
     steps = check_steps(self)
     if self.stop is not None and not self.stop < steps - 1:
-      raise ValueError(f"Must have stop from 0 to {steps - 2}, we instead got {self.stop}")
+      raise OptionError(f"Must have stop from 0 to {steps - 2}, we instead got {self.stop}")
 
   def _tables(self):
     return diffusion_tables(str(self.steps))

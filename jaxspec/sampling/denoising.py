@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxspec.core.network import Network
 from jaxspec.core.options import LARGEST, option
 from jaxspec.core.token_kinds import DENOISING_STEPS
+from jaxspec.errors import OptionError
 from jaxspec.models.dit.denoising_network import DenoisingNetwork, DenoisingSide
 from jaxspec.models.dit.dit import DiTFns
 from jaxspec.sampling.sampling_settings import Guidance, check_network, check_steps
@@ -30,7 +31,7 @@ class DenoisingSampling(Guidance):
   def __post_init__(self):
     super().__post_init__()
     if str(self.steps).startswith("ddim"):
-      raise ValueError(
+      raise OptionError(
         "Must have steps of DDPM, such as 250 or 10,10,20 (a step of DDIM has no noise, so no draft of it can be accepted "
         f"or corrected), we instead got {self.steps!r}"
       )

@@ -7,6 +7,7 @@ from typing import Any
 from jaxspec.core.network import Network
 from jaxspec.core.options import check_options
 from jaxspec.diffusion.schedule import kept_steps
+from jaxspec.errors import OptionError
 
 
 class Guidance:
@@ -36,12 +37,12 @@ def check_steps(settings: Any) -> int:
   A plain number of steps is converted to an integer, so that equal settings share compiled programs.
 
   Raises:
-    ValueError: if there are fewer than 2.
+    OptionError: if there are fewer than 2.
   """
   if isinstance(settings.steps, str) and settings.steps.isdecimal():
     object.__setattr__(settings, "steps", int(settings.steps))
   if not str(settings.steps).strip():
-    raise ValueError("Must have diffusion steps such as 100 or 10,10,20, we instead got none")
+    raise OptionError("Must have diffusion steps such as 100 or 10,10,20, we instead got none")
   if (number := len(kept_steps(str(settings.steps)))) < 2:
-    raise ValueError(f"Must have at least 2 diffusion steps, we instead got {settings.steps}")
+    raise OptionError(f"Must have at least 2 diffusion steps, we instead got {settings.steps}")
   return number

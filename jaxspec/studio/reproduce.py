@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxspec.core.options import values_of
 from jaxspec.core.precision import PRECISIONS
+from jaxspec.io.model_folders import network_name
 from jaxspec.run.decode_options import flag
 from jaxspec.run.job import Job, draft_name
 from jaxspec.run.sources import Sources
@@ -69,7 +70,7 @@ def snippet(job: Job, kind: str, request: ComparisonRequest, networks: Sources =
 def _drafting(job: Job, networks: Sources) -> tuple[Sources, str | None]:
   """The networks to name, and the name of the draft if its folder is not one of them."""
   name, given = draft_name(job.method), networks.draft_model
-  if given is not None and given.resolve().name == name:
+  if given is not None and network_name(given) == name:
     return networks, None
   return networks._replace(draft_model=None), name
 

@@ -5,8 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
-from jaxspec.cli.main import COMMANDS
+from jaxspec.cli.main import COMMANDS, main
 
 
 def test_help(run):
@@ -51,11 +52,21 @@ def test_unknown_commands(fails):
   assert "SRC" in fails("convert", "llamagen")
 
 
-def test_entry_point():
-  outcome = subprocess.run(
-    [sys.executable, "-m", "jaxspec.cli.main", "info", "/nowhere"], capture_output=True, text=True, timeout=60
-  )
+@pytest.mark.parametrize("module", ["jaxspec", "jaxspec.cli.main"])
+def test_entry_point(module):
+  outcome = subprocess.run([sys.executable, "-m", module, "info", "/nowhere"], capture_output=True, text=True, timeout=60)
   assert outcome.returncode == 2 and outcome.stderr == "Error: No checkpoint folder at /nowhere\n"
+
+
+@pytest.mark.parametrize(
+  ("words", "completed"),
+  [("gen", ["generate"]), ("convert lla", ["llama", "llamagen", "llamagen-vq"]), ("generate --dtype b", ["bfloat16"])],
+)
+def test_shells_complete_commands_and_options(words, completed):
+  line = f"jaxspec {words}"
+  environment = {"_JAXSPEC_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+  outcome = CliRunner().invoke(main, env=environment, prog_name="jaxspec")
+  assert sorted(outcome.stdout.split()) == [f"plain,{word}" for word in completed]
 
 
 @pytest.mark.slow

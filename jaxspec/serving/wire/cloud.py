@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Protocol
 
+from jaxspec.errors import LinkError
 from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
 
@@ -31,7 +32,7 @@ class Status(enum.Enum):
   INTERNAL = enum.auto()
 
 
-class CloudError(Exception):
+class CloudError(LinkError):
   """A call without a reply.
 
   Attributes:

@@ -1,0 +1,41 @@
+"""Images and texts of a generation, as objects and as files."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from jaxspec.run.loading import load_pipeline
+
+
+def test_images_as_pil_and_as_files(toys, tmp_path):
+  out = load_pipeline(toys)([2, 0], key=0)
+  assert isinstance(out.images, np.ndarray) and all(isinstance(image, Image.Image) for image in out.pil)
+  np.testing.assert_array_equal(np.stack([np.asarray(image) for image in out.pil]), out.images)
+  (tmp_path / "new").mkdir()
+  (tmp_path / "new" / "0001.png").write_text("old")
+  paths = out.save(tmp_path / "new" / ".." / "new")
+  assert (
+    [path.name for path in paths] == ["0000.png", "0001.png"] == sorted(path.name for path in (tmp_path / "new").iterdir())
+  )
+  for path, image in zip(paths, out.images):
+    with Image.open(path) as read:
+      np.testing.assert_array_equal(np.asarray(read), image)
+  assert out.save(str(tmp_path / "deep" / "er"))[0].is_file()
+
+
+def test_texts_as_files(texts, tmp_path):
+  out = load_pipeline(texts)(["once", "on"], key=0, max_len=2, method="ar")
+  assert out.pil is None and [path.name for path in out.save(tmp_path)] == ["0000.txt", "0001.txt"]
+  assert [path.read_text("utf-8") for path in sorted(tmp_path.iterdir())] == out.texts
+
+
+def test_what_cannot_be_saved(toys, tmp_path):
+  pipe = load_pipeline(toys)
+  short = pipe([1], key=0, max_len=2)
+  assert short.pil is None
+  with pytest.raises(ValueError, match="whole images"):
+    short.save(tmp_path / "images")
+  assert not (tmp_path / "images").exists()
+  (tmp_path / "file").write_text("")
+  with pytest.raises(ValueError, match="Cannot write"):
+    pipe([1], key=0).save(tmp_path / "file")
