@@ -7,7 +7,7 @@ these are done. Within a group the compiler divides the work like parameters and
 |---|---|---|
 | queries, keys, values, gate, up, first layer of an MLP; their biases | out | nothing |
 | output of attention, down, second layer of an MLP | in | one sum per block and product |
-| output head | out | logits of the wanted positions |
+| output head, and the hidden layer of one | out | the hidden layer; logits of the wanted positions |
 | token table | in | embeddings of the inputs |
 | a tied token table | out | both of these |
 | everything else: norms, positions, conditions, codebooks | not | nothing |
