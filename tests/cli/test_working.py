@@ -50,3 +50,12 @@ def test_lines_where_there_is_no_terminal(monkeypatch):
 def test_a_bar_in_a_terminal_that_goes_when_all_is_done(monkeypatch):
   shown = lines(monkeypatch, 5.0, force_terminal=True, _environ={"COLUMNS": "110", "TERM": "xterm"})
   assert "\r\x1b[2K" in shown and not re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", shown.split("\r")[-1]).strip()
+
+
+def test_what_was_done_before_a_stage_began_has_no_rate(monkeypatch):
+  monkeypatch.setattr(working, "LINE_EVERY_S", 0.0)
+  now, out = [0.0], io.StringIO()
+  with Working("Training", console=Console(file=out), clock=lambda: now[0]) as report:
+    now[0] += 10.0
+    report.step(3, 6, "update", since=2)
+  assert out.getvalue() == "Training  3 of 6 updates  10.0 s/update  0:00:30 left\n"
