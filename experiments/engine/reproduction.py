@@ -93,7 +93,7 @@ def _value(lookup: str, results: Path, documents: Mapping[str, Any], orders: Map
 def _apart(first: str, second: str) -> str:
   """Whether the intervals ``[low, high]`` of two cells overlap."""
   low, high = zip(*(map(float, _INTERVAL.search(text).groups()) for text in (first, second)))
-  return "the intervals do not overlap" if max(low) > min(high) else "the intervals overlap"
+  return "the brackets do not overlap" if max(low) > min(high) else "the brackets overlap"
 
 
 def published_orders(documents: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

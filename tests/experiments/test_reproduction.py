@@ -18,7 +18,7 @@ PAPERS = {
 }
 ITEMS = [(name, item) for name, items in PAPERS.items() for item in items]
 # An interval, a p value, a test by intervals, or a mark of `sqs:sweep`.
-DIFFERENCE = re.compile(r"[+-]\d[\d.]* \[|\bp [\d.]|intervals|slower|difference in points")
+DIFFERENCE = re.compile(r"[+-]\d[\d.]* \[|\bp [\d.]|brackets|slower|difference in points")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_lookups():
   ).splitlines()[2].split(" | ")[3]  # fmt: skip
   assert get("scenes_speed | EAGLE-2 | target calls | batch=8") == "21.7"
   tokens = "lifted_groups | {} | tokens per call"
-  assert get(f"apart | {tokens.format('SJD')} ;; {tokens.format('GSD, G 100')}") == "the intervals do not overlap"
-  assert get(f"apart | {tokens.format('SJD')} ;; {tokens.format('GSD, G 10')}") == "the intervals overlap"
+  assert get(f"apart | {tokens.format('SJD')} ;; {tokens.format('GSD, G 100')}") == "the brackets do not overlap"
+  assert get(f"apart | {tokens.format('SJD')} ;; {tokens.format('GSD, G 10')}") == "the brackets overlap"
   with pytest.raises(ValueError, match="a paper in experiments/papers.*'nothing'"):
     site_module("method_pages").paper("nothing", PAGE.parent)
