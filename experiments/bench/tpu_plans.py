@@ -38,7 +38,7 @@ class TpuPlans(Experiment):
     methods: names of methods.
   """
 
-  models: tuple[str, ...] = ("llamagen-xl-t2i", "anole-7b", "lumina-7b-768")
+  models: tuple[str, ...] = ("llamagen-xl-t2i", "anole-7b", "lumina-7b-768", "janus-pro-7b")
   devices: tuple[str, ...] = ("v5e:2x2", "v5p:2x2x1")
   batches: tuple[int, ...] = (1, 16)
   methods: tuple[str, ...] = ("ar", "speculative")

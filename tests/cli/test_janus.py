@@ -32,7 +32,7 @@ def test_folders_to_images(run, tmp_path):
   drawn = {}
   for method, options in METHODS.items():
     draft = ("--draft-model", "draft") if method in DRAFTING else ()
-    prompts = ("a red fox", "two cats on a mat", "")
+    prompts = ("a red fox", "two cats on a mat", "é")
     options = (*options, "--model", "target", *draft, "--json", "f.json", "--out", "o.png", "--raw", "--heatmap", "h.png")
     outcome = run("generate", *prompts, "--method", method, *options)
     assert outcome.exit_code == 0, (method, outcome.output, outcome.exception)
