@@ -10,7 +10,7 @@ from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, PyTree
 from jaxspec.drafters.jacobi_drafter import RECYCLING, JacobiDrafter
 from jaxspec.drafters.window_init import SOURCES, WindowInit
-from jaxspec.methods.common import check_chain, of_ids, target_side
+from jaxspec.methods.common import ExactTest, check_chain, of_ids, target_side
 from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 from jaxspec.rules.lossless import lossless
 from jaxspec.verifiers.target import target_logits
@@ -34,7 +34,11 @@ class JacobiMethod(Method):
     check_chain("window", self.window, num_tokens, whole=True)
 
   def drafter(self, context: BuildContext) -> Drafter:
-    """The drafter.
+    """The drafter; errors as in `window_drafter`."""
+    return self.window_drafter(context)
+
+  def window_drafter(self, context: BuildContext) -> JacobiDrafter:
+    """The drafter of a window, a chain.
 
     Raises:
       ValueError: without a vocabulary, or without a grid if initial drafts read a neighbour.
@@ -67,18 +71,30 @@ class JacobiMethod(Method):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sjd(JacobiMethod):
+class Sjd(ExactTest, JacobiMethod):
   """Speculative Jacobi decoding; exact.
 
   A pass over ``[last, window]`` judges the window and gives distributions after the rejected position, from which the next
   window is drawn. The published method draws independently (``recycle="fresh"``). The default here is a maximal coupling
-  with the old drafts: tokens have the same distribution, with fewer passes.
+  with the old drafts: tokens have the same distribution, with fewer passes. ``gumbel`` draws with one noise in all passes.
+
+  With ``verify="block"`` a window is tested together (Sun et al. 2024, arXiv 2403.10444); coupled drafts then correct their
+  old law (`jaxspec.drafters.jacobi_drafter`).
   """
 
   name: ClassVar[str] = "sjd"
   title: ClassVar[str] = "speculative Jacobi decoding"
   source: ClassVar[str] = "Teng et al. 2024, arXiv 2410.01699, section 4"
   exact: ClassVar[bool] = True
+
+  def check(self) -> None:
+    """See `Method.check`."""
+    if self.verify == "block" and self.recycle == "gumbel":
+      raise ValueError("Must have recycle fresh or coupled with verify block, we instead got gumbel: not exact")
+
+  def drafter(self, context: BuildContext) -> Drafter:
+    """See `JacobiMethod.drafter`."""
+    return dataclasses.replace(self.window_drafter(context), block=self.verify == "block")
 
   @classmethod
   def published(cls, **options: Any) -> Self:

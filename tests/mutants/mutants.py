@@ -57,6 +57,10 @@ PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagl
 FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
+WINDOW = ("tests/contract/test_block.py::test_every_outcome_of_a_window[coupled]",)
+PAPER = ("tests/contract/test_block.py::test_stops_and_residuals_are_those_of_the_paper",)
+
+_BLOCK = "jaxspec/rules/block_rule.py"
 _CHAIN, _LOOP, _VERDICTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
 _TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/sqs_drafter.py"
 _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
@@ -95,7 +99,7 @@ MUTANTS = (
   ),
   Mutant(
     "the ratio upside down", "jaxspec/rules/lossless.py",
-    "jnp.exp(jnp.minimum(log_p - safe_q, 0.0))", "jnp.exp(jnp.minimum(safe_q - log_p, 0.0))", outcomes("chain"),
+    "jnp.minimum(log_ratio(draft", "jnp.minimum(-log_ratio(draft", outcomes("chain"),
   ),
   Mutant(
     "one draw for the last test and the next token", "jaxspec/core/rng.py",
@@ -257,6 +261,24 @@ MUTANTS = (
     "rejected candidates may be drawn", _TREE,
     "(parents + 1 == last[:, None]) & valid", "(parents + 1 == last[:, None]) & ~valid",
     outcomes("eagle"),
+  ),
+  # Block verification.
+  Mutant(
+    "a block stops at the first test that fails", _BLOCK,
+    "jnp.max(jnp.where(stops, jnp.arange(1, window + 1)[None], 0), axis=1)",
+    "jnp.sum(jnp.cumprod(stops.astype(jnp.int32), axis=1), axis=1)", outcomes("chain, block"),
+  ),
+  Mutant(
+    "the residual of a block is that of one draft", _BLOCK,
+    "usable_weights(jnp.maximum(reach * p - q, 0.0), p)", "usable_weights(jnp.maximum(p - q, 0.0), p)", PAPER,
+  ),
+  Mutant(
+    "ratios of a block above 1 are saved", "jaxspec/sampling/block_acceptance.py",
+    "jnp.exp(walk - jax.lax.cummax(walk, axis=1))", "jnp.exp(jnp.minimum(walk, 0.0))", PAPER,
+  ),
+  Mutant(
+    "a coupled draft keeps its proposal after a block", _JACOBI,
+    "q - reach * probabilities(state.logits)", "q - 0 * reach * probabilities(state.logits)", WINDOW,
   ),
   # Jacobi windows.
   Mutant(
