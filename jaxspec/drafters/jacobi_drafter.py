@@ -8,7 +8,7 @@
 ``coupled`` reuses an old draft with probability min(1, new / old) and else draws from the residual. The token follows the
 new distribution and agrees with the old draft as often as possible, so that fewer inputs of the next pass change (arXiv
 2510.24211, 2603.18599). ``gumbel`` draws ``argmax(log p + noise)`` instead, with noise that a position keeps until it is
-committed (the second form of arXiv 2603.18599).
+committed (the Gumbel coupling of arXiv 2510.24211).
 
 Why old drafts may be kept. Let the past of position j be all tokens at the positions before j, of all passes. The rows that
 position j is drawn from are functions of its past. Given the past, the draft follows the newest row: a coupling is a Markov

@@ -13,11 +13,14 @@ from jaxspec.drafters.jacobi_drafter import JacobiDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.block_rule import block
 from jaxspec.rules.exact_distribution import exact_block_distribution
+from jaxspec.serving.wire.method_codecs import codec_of
+from jaxspec.serving.wire.profiles import rule_of
 from jaxspec.testing import Tape, enumerate_outcomes
 from jaxspec.verifiers.target import target_logits
 from tests.contract import networks
+from tests.contract.tables import CERTAIN, QUARTERS, log_side, probabilities
 from tests.contract.windows import Enumerated, random_table
-from tests.helpers import side, slow_but
+from tests.helpers import slow_but
 
 KINDS = {"chain": {}, "fresh": dict(recycle="fresh"), "coupled": dict(recycle="coupled")}
 
@@ -45,24 +48,7 @@ def test_a_coupled_draft_that_keeps_its_proposal_is_biased():
 
 # In the compiled loop: four tokens of three ids. Tokens 1 and 2 have a half and two quarters, tokens 0 and 3 are certain.
 V, N, WINDOW = 3, 4, 2
-HOST, SIZE = networks.history_fns(V, N), networks.rows_of_table(V, N)
-
-
-def quarters(seed):
-  generator = np.random.default_rng(seed)
-  probs = np.stack([generator.permutation([0.5, 0.25, 0.25]) for _ in range(SIZE)])
-  known = np.zeros(SIZE, int)  # tokens before the row
-  rest = np.arange(SIZE) % (V + 1) ** (N - 1)
-  while rest.any():
-    known, rest = known + (rest > 0), rest // (V + 1)
-  return np.where(np.isin(known, (0, N - 1))[:, None], np.eye(V)[generator.integers(V, size=SIZE)], probs)
-
-
-def log_side(probs):
-  with np.errstate(divide="ignore"):
-    return side({"output": jnp.asarray(np.log(probs), jnp.float32)})
-
-
+KINDS_OF_TOKENS = (CERTAIN, QUARTERS, QUARTERS, CERTAIN)
 # Cells of the relevant draws. Thresholds of the tests of round 0 are sevenths and sixteenths: uniform drafts have a third.
 CELLS = {
   (rng.Stream.DRAFT, 0, 0): 3, (rng.Stream.DRAFT, 0, 1): 3, (rng.Stream.VERIFY, 0, 0): 7, (rng.Stream.VERIFY, 0, 1): 16,
@@ -73,12 +59,12 @@ CELLS = {
 @pytest.mark.parametrize("recycle", slow_but(["fresh", "coupled"], ["coupled"]))
 def test_every_outcome_of_a_window(recycle):
   drafter = JacobiDrafter(window=WINDOW, vocab_size=V, recycle=recycle, block=True)
-  verifier = jaxspec.TargetVerifier(HOST, block, warp=jaxspec.Warp(), feedback_fn=target_logits)
+  verifier = jaxspec.TargetVerifier(networks.history_fns(V, N), block, warp=jaxspec.Warp(), feedback_fn=target_logits)
   fresh = {(rng.Stream.DRAFT, 1, 0): 4} if recycle == "fresh" else {}
   tape = Tape.all_outcomes(CELLS | fresh)
   condition = ClassLabels(jnp.zeros((tape.num_rows,), jnp.int32))
   for seed in (1, 2):
-    probs = quarters(seed)
+    probs = probabilities(seed, KINDS_OF_TOKENS)
     params = jaxspec.SpecParams((), log_side(probs))
     decode = lambda keys, params=params: (
       jaxspec.speculate(params, keys, condition, drafter=drafter, verifier=verifier, max_len=N).tokens
@@ -140,6 +126,10 @@ def test_padding_may_be_anything():
   found = judge(padded)
   jax.tree.map(np.testing.assert_array_equal, found, judge(draft))
   assert (found.num_accepted <= draft.num_drafted).all()
+
+
+def test_messages_say_how_drafts_are_tested():
+  assert [rule_of(codec_of(methods.Sqs(verify=verify), 5)) for verify in ("token", "block")] == ["exact", "block"]
 
 
 def test_options_that_do_not_go_together_are_refused():
