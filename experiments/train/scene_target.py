@@ -6,6 +6,7 @@ Commands (from the repository root; an interrupted run resumes)::
     python -m experiments.train.scene_target --run-dir runs/scenes-kept --export runs/scenes-kept/bundle
     python -m experiments.train.scene_target --config whole --run-dir runs/scenes-whole --set first_image=96000 \\
       --set start_from=runs/scenes-kept/bundle --export checkpoints/scenes
+    python -m experiments.train.scene_target --config textures --run-dir runs/textures --export runs/textures/bundle
 
 Text encoder and transformer are trained together on scenes that are painted as they are needed: no two steps see the same
 image. The caption of a tenth of the images is replaced by the unconditional features, so that the model can be guided.
@@ -29,7 +30,8 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
-from experiments.data.scene_tokens import encode_tiles
+from experiments.data.scene_tokens import scene_encoder
+from experiments.train.carried_codes import carry, shares_of_codes
 from experiments.train.command import Progress, main, meta_of, predicted_hours
 from experiments.train.kept_inputs import kept_inputs
 from experiments.train.tokenizer import image_grid
@@ -68,6 +70,7 @@ class SceneRun:
     top_p: likewise; it removes mostly debris (figures in `checkpoints/scenes/README.md`).
     kept: tokens of an image per step; 0 for all.
     first_image: number of the first scene of a run; runs from earlier weights continue after their last scene.
+    materials: of the backgrounds.
   """
 
   seed: int = 0
@@ -91,8 +94,9 @@ class SceneRun:
   cfg_scale: float = 1.5
   top_p: float = 0.95
   first_image: int = 0
+  materials: tuple[str, ...] = scenes.FLAT_WORLD
   tokenizer: str = "checkpoints/scenes/tokenizer"
-  start_from: str | None = None  # a bundle whose text encoder and target the run starts from
+  start_from: str | None = None  # a bundle whose text encoder and target the run starts from, with their codes carried over
 
   def __post_init__(self):
     if not 0 <= self.kept < self.model.num_tokens:
@@ -104,26 +108,34 @@ def _sampling(run: SceneRun) -> dict[str, float]:
 
 
 def get_config(arg: str = "") -> SceneRun:
-  """Config of a run: ``""`` for two CPU cores, ``"whole"`` to end it on whole images (give ``start_from``), ``"gpu"`` for a
-  larger model on an accelerator.
+  """Config of a run: ``""`` for two CPU cores, ``"whole"`` to end it on whole images (give ``start_from``), ``"textures"``
+  for the textured world, ``"gpu"`` for a larger model on an accelerator.
   """
   run = SceneRun()
   if arg == "whole":
     optimizer = dataclasses.replace(run.optimizer, learning_rate=5e-4, muon_learning_rate=2.5e-3, final_fraction=0.0)
     loop = dataclasses.replace(run.loop, num_steps=600, eval_every=200)
     return dataclasses.replace(run, kept=0, batch_size=32, optimizer=optimizer, loop=loop, eval_images=96)
+  if arg == "textures":
+    optimizer = dataclasses.replace(run.optimizer, learning_rate=1e-3, muon_learning_rate=5e-3, final_fraction=0.05)
+    return dataclasses.replace(
+      run, kept=0, batch_size=32, optimizer=optimizer, materials=scenes.TEXTURED_WORLD, start_from="checkpoints/scenes",
+      model=dataclasses.replace(run.model, vocab_size=8192), tokenizer="runs/textures-tokenizer/out",
+      loop=LoopConfig(num_steps=16000, log_every=20, eval_every=1000, checkpoint_every=100),
+    )  # fmt: skip
   if arg == "gpu":
     model = dataclasses.replace(run.model, num_layers=12, dim=448, num_heads=7)
     loop = LoopConfig(num_steps=40000, log_every=50, eval_every=2000, checkpoint_every=1000)
     return SceneRun(batch_size=64, kept=0, model=model, loop=loop, compute_dtype="bfloat16", ema_decay=0.999)
   if arg:
-    raise ValueError(f"Must have config '', 'whole' or 'gpu', we instead got {arg!r}")
+    raise ValueError(f"Must have config '', 'whole', 'textures' or 'gpu', we instead got {arg!r}")
   return run
 
 
 def learn_vocabulary(run: SceneRun, num_captions: int = 20_000) -> Tokenizer:
   """The vocabulary of training captions."""
-  captions = (normalize_prompt(scenes.draw_scene(run.seed, number)[0]) for number in range(num_captions))
+  drawn = (scenes.draw_scene(run.seed, number, materials=run.materials) for number in range(num_captions))
+  captions = (normalize_prompt(caption) for caption, _ in drawn)
   return text_tokenizer.learn_text_tokenizer(captions, run.text.vocab_size)
 
 
@@ -131,15 +143,16 @@ def make_batch_fn(run: SceneRun, vocabulary: Tokenizer):
   """Batches as a pure function of the step: ``kept [B, K]`` of the 144 tokens, ``inputs [B, K]`` there, ``targets
   [B, K + 1]`` (the first token, and the one after each input), prompt ids and mask ``[B, P]``, drop ``[B]``.
   """
-  table, last = encode_tiles(checkpoints.load(run.tokenizer)), run.model.num_tokens - 1
+  tokens_of, last = scene_encoder(checkpoints.load(run.tokenizer)), run.model.num_tokens - 1
 
   def batch_fn(step: int) -> dict[str, np.ndarray]:
     first = run.first_image + step * run.batch_size
-    drawn = [scenes.draw_scene(run.seed, number) for number in range(first, first + run.batch_size)]
+    numbers = range(first, first + run.batch_size)
+    drawn = [scenes.draw_scene(run.seed, number, materials=run.materials) for number in numbers]
     ids, mask, _ = text_tokenizer.encode(vocabulary, [caption for caption, _ in drawn], max_tokens=run.text.max_tokens)
     drop = np.random.default_rng((run.seed, 2, step)).random(run.batch_size) < run.caption_drop
     generator = np.random.default_rng((run.seed, 3, step))
-    tokens = np.stack([table.of(scene) for _, scene in drawn])
+    tokens = tokens_of([scene for _, scene in drawn], np.random.default_rng((run.seed, 4, step)))
     kept = np.stack([kept_inputs(scene, run.kept or last, generator) for _, scene in drawn])
     inputs, after = (np.take_along_axis(tokens, places, axis=1) for places in (kept, kept + 1))
     targets = np.concatenate([tokens[:, :1], after], axis=1)
@@ -174,9 +187,14 @@ def loss_fn(run: SceneRun, params, extra, batch, key):
 
 
 def init_params(run: SceneRun):
-  """Fresh weights, or those of an earlier bundle."""
+  """Fresh weights, or those of an earlier bundle; for other codes than its own, they are carried over."""
   if run.start_from is not None:
-    return {name: checkpoints.load(Path(run.start_from) / name).params for name in ("text", "target")}
+    bundle = Path(run.start_from)
+    params = {name: checkpoints.load(bundle / name).params for name in ("text", "target")}
+    if checkpoints.load(bundle / "target").config.vocab_size != run.model.vocab_size:
+      tokenizers = checkpoints.load(bundle / "tokenizer"), checkpoints.load(run.tokenizer)
+      params["target"] = carry(params["target"], shares_of_codes(*tokenizers, run.materials, num_images=5000))
+    return params
   text_key, target_key = jax.random.split(jax.random.key(run.seed))
   return {"text": text_encoder_fns(run.text).init(text_key), "target": llamagen_fns(run.model).init(target_key)}
 
@@ -191,7 +209,8 @@ class Drawn:
 
   def __init__(self, run: SceneRun, vocabulary: Tokenizer, splits: tuple[str, ...] = ("validation", "held_out")):
     self._run, self._tokenizer = run, checkpoints.load(run.tokenizer)
-    drawn = [scenes.draw_scene(run.seed + 1, number, split) for split in splits for number in range(run.eval_images)]
+    numbers = range(run.eval_images)
+    drawn = [scenes.draw_scene(run.seed + 1, number, split, run.materials) for split in splits for number in numbers]
     self.captions = [caption for caption, _ in drawn]
     self._ids, self._mask, _ = text_tokenizer.encode(vocabulary, self.captions, max_tokens=run.text.max_tokens)
     self._encode = jax.jit(text_encoder_fns(run.text).apply)
@@ -228,7 +247,7 @@ def export(run: SceneRun, state, vocabulary: Tokenizer, figures: dict[str, float
   if not (bundle / "tokenizer").is_dir():
     shutil.copytree(run.tokenizer, bundle / "tokenizer")
   parts = {"tokenizer": "tokenizer", "text": "text", "vocabulary": VOCABULARY_FILE}
-  known = {"things": list(scenes.NOUNS), "words": sorted(scenes.vocabulary())}
+  known = {"things": list(scenes.NOUNS), "words": sorted(scenes.vocabulary(run.materials))}
   write_bundle(bundle, target="target", parts=parts | known, method="ar", sampling=_sampling(run))
 
 

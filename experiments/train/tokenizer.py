@@ -32,6 +32,7 @@ from experiments.train.command import Progress, command_of, spent, training_opti
 from experiments.train.tokenizer_images import LICENCE, RoundTrip, scene_images
 from jaxspec.core.command_line import PATH, script
 from jaxspec.core.overrides import override
+from jaxspec.evaluation.scenes import FLAT_WORLD, TEXTURED_WORLD
 from jaxspec.io import checkpoints
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
@@ -55,21 +56,27 @@ class TokenizerRun:
   loop: LoopConfig = LoopConfig(num_steps=3000, log_every=10, eval_every=500, checkpoint_every=250)
   ema_decay: float = 0.99
   ema_start_fraction: float = 0.75
+  materials: tuple[str, ...] = FLAT_WORLD  # of the backgrounds
   start_from: str | None = None  # checkpoint folder the run starts from
 
 
 def get_config(arg: str = "scenes") -> TokenizerRun:
-  """Config of a run: ``"scenes"`` (also where none is named), ``"scenes-decoder"`` (with ``--set start_from=FOLDER``), or
-  ``"smoke"`` for a run of seconds."""
+  """Config of a run: ``"scenes"`` (also where none is named), ``"scenes-decoder"`` (with ``--set start_from=FOLDER``),
+  ``"textures"``, or ``"smoke"`` for a run of seconds."""
   if arg in ("", "scenes"):
     return TokenizerRun()
   if arg == "scenes-decoder":
     return _decoder_alone(TokenizerRun())
+  if arg == "textures":
+    run = TokenizerRun(materials=TEXTURED_WORLD)
+    model = dataclasses.replace(run.model, num_codes=8192)
+    loop = dataclasses.replace(run.loop, num_steps=2000)
+    return dataclasses.replace(run, model=model, loop=loop, objective=VQObjective(restart_until=1600))
   if arg == "smoke":
     model = PatchVQConfig(96, widths=(8, 16), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=32)
     loop = LoopConfig(num_steps=4, log_every=1, eval_every=0, checkpoint_every=2)
     return TokenizerRun(batch_size=4, model=model, loop=loop)
-  raise ValueError(f"Must have config 'scenes', 'scenes-decoder' or 'smoke', we instead got {arg!r}")
+  raise ValueError(f"Must have config 'scenes', 'scenes-decoder', 'textures' or 'smoke', we instead got {arg!r}")
 
 
 def _decoder_alone(run: TokenizerRun) -> TokenizerRun:
@@ -141,7 +148,7 @@ def train(config: TokenizerRun, run_dir: str | Path, resume: bool = True, tensor
   run_dir = Path(run_dir)
   run_dir.mkdir(parents=True, exist_ok=True)
   (run_dir / "config.json").write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-  source, tokenizer = scene_images(), patch_vq_fns(config.model)
+  source, tokenizer = scene_images(config.materials), patch_vq_fns(config.model)
   optimizer = make_optimizer(config.optimizer, config.loop.num_steps)
   params = checkpoints.load(config.start_from).params if config.start_from else tokenizer.init(jax.random.key(config.seed))
   state = train_state.create(params, optimizer, init_usage(config.model.num_codes, config.model.code_dim))
@@ -190,7 +197,7 @@ def main(
   if export is None and grid is None and results is None:
     return
 
-  tokenizer, source = patch_vq_fns(run.model), scene_images()
+  tokenizer, source = patch_vq_fns(run.model), scene_images(run.materials)
   times = json.loads((run_dir / "time.json").read_text())
   params = jax.tree.map(lambda x: x.astype(store_dtype).astype(x.dtype), jax.device_get(state.ema))
   figures = {name: evaluate(tokenizer, params, run.model.num_codes, pixels) for name, pixels in source.splits().items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,21 +41,22 @@ class ImageSource(NamedTuple):
   extra_fn: Callable[[RoundTrip], dict[str, float]]
 
 
-def scene_images() -> ImageSource:
-  """Scenes at 96 x 96, painted on demand.
+def scene_images(materials: Sequence[str] = scenes.FLAT_WORLD) -> ImageSource:
+  """Scenes at 96 x 96 of a world with the given materials, painted on demand.
 
   Training sees four objects in every image, since a background has nothing to learn. Unseen images are those of captions
   with combinations that training lacks.
   """
 
   def painted(seed, numbers, split):
-    drawn = [scenes.draw_scene(seed, int(number), split)[1] for number in numbers]
-    return drawn, scenes.paint_batch(drawn)
+    drawn = [scenes.draw(seed, int(number), split, materials) for number in numbers]
+    return [scene for _, scene, _ in drawn], np.stack([image for _, _, image in drawn])
 
   def batch_fn(batch_size, seed):
     def batch(step):
       generator = np.random.default_rng((seed, 1, step))
-      return {"images": scenes.paint_batch([_crowded(generator) for _ in range(batch_size)])}
+      crowds = [_crowded(generator, materials) for _ in range(batch_size)]
+      return {"images": scenes.paint_batch(crowds, generator)}
 
     return batch
 
@@ -70,7 +71,8 @@ def scene_images() -> ImageSource:
     drawn, pixels = unseen(512)
     readings = read(round_trip(pixels)[1])
     same = [
-      (found.background, found.objects) == (scene.background, scene.objects) and not found.has_debris
+      (found.background, found.material, found.objects) == (scene.background, scene.material, scene.objects)
+      and not found.has_debris
       for found, scene in zip(readings, drawn, strict=True)
     ]
     tokens = round_trip(flat)[0]
@@ -84,13 +86,12 @@ def scene_images() -> ImageSource:
   )
 
 
-def _crowded(generator: np.random.Generator) -> scenes.Scene:
+def _crowded(generator: np.random.Generator, materials: Sequence[str]) -> scenes.Scene:
   """Four objects of any look and size on one background."""
   background = list(BACKGROUNDS)[generator.integers(len(BACKGROUNDS))]
   seen = [look for look in LOOKS if not clashes(look.noun, look.colour, background)]
   looks = [seen[number] for number in generator.integers(len(seen), size=MOST_OBJECTS)]
   sizes = tuple(list(SIZES)[number] for number in generator.integers(len(SIZES), size=MOST_OBJECTS))
   places = draw_layout(generator, sizes)
-  return scenes.Scene(
-    background, tuple(scenes.Object(*look, size, *place) for look, size, place in zip(looks, sizes, places, strict=True))
-  )
+  objects = tuple(scenes.Object(*look, size, *place) for look, size, place in zip(looks, sizes, places, strict=True))
+  return scenes.Scene(background, objects, materials[int(generator.integers(len(materials)))])

@@ -79,6 +79,18 @@ class Ciar(Neighbours, DraftingMethod):
   source: ClassVar[str] = "arXiv 2603.25463, Algorithm 1"
   draft_family: ClassVar[str | None] = "inter_head"
 
+  @classmethod
+  def published(cls, **options: Any) -> Self:
+    """The published settings, all together: the paper's scaling of the bounds (eq. 29, 30), a prefix of 0.06, and interval
+    features with every token that the edge drew; ``options`` override that.
+
+    Guidance of both ends and trained features are those of the draft network. Its calibrated thresholds are of unscaled
+    bounds, so ``tau`` or ``cloud_rate`` is needed. Not reproduced: the second cloud pass of Algorithm 1 (line 26), which
+    draws with the features after line 24 has verified without them; here one pass does both.
+    """
+    settings: dict[str, Any] = {"score": "interval:paper", "target_prefix": 0.06, "inject": "both"}
+    return cls(**(settings | options))
+
   def check(self) -> None:
     """See `Method.check`."""
     if self.tau is not None and self.cloud_rate is not None:

@@ -165,3 +165,12 @@ def test_interval_features_are_those_of_the_draft():
   assert said != decoder(small("ciar", combination="ensemble"), **fields).parts.drafter
   with pytest.raises(ValueError, match="without guidance to inject"):
     decoder(small("ciar", inject="both"), SamplingConfig(cfg_scale=2.0), **fields).parts
+
+
+def test_the_published_settings_together():
+  """Calibrated thresholds are of unscaled bounds, so a threshold must be given."""
+  published = Ciar.published(tau=0.3)
+  assert published == Ciar(score="interval:paper", target_prefix=0.06, inject="both", tau=0.3)
+  assert Ciar(**published.options()) == published and Ciar.published(gamma=8).gamma == 8
+  with pytest.raises(ValueError, match="Must have tau or cloud_rate"):
+    Ciar.published().gate(CALIBRATION, 0.0)

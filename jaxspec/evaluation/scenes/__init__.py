@@ -24,15 +24,18 @@ from jaxspec.evaluation.scenes.score import (
   score_readings,
   summarise,
 )
-from jaxspec.evaluation.scenes.world import IMAGE_SIZE, NOUNS, Object, Scene
+from jaxspec.evaluation.scenes.world import FLAT_WORLD, IMAGE_SIZE, MATERIALS, NOUNS, TEXTURED_WORLD, Object, Scene
 
 __all__ = [
   "ASPECTS",
   "DEMANDS",
+  "FLAT_WORLD",
   "IMAGE_SIZE",
+  "MATERIALS",
   "NOUNS",
   "SPLITS",
   "TASKS",
+  "TEXTURED_WORLD",
   "Distance",
   "Faithfulness",
   "Object",

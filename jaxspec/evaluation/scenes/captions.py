@@ -4,11 +4,11 @@
   opening     = "a picture of" | "an image of" | "there is" | "there are"
   scene       = phrase | phrase "and" phrase | phrase ["is"] relation phrase
   phrase      = number [size] [colour] noun
-  background  = "on a yellow background" | "against a yellow background" | "on yellow"
+  background  = "on a yellow background" | "against a yellow background" | "on yellow" | "on wood" | "on yellow wood"
 
 Words are compared after `jaxspec.io.text.prompt_spelling.normalize_prompt`: case, punctuation and articles do not matter.
-Attributes that the words do not constrain (colour, size, background, the number of "some") are unconstrained in the request
-too. Style is always unconstrained.
+Attributes that the words do not constrain (colour, size, background, material, the number of "some") are unconstrained in
+the request too. Style is always unconstrained.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jaxspec.evaluation.scenes.requests import Phrase, Request
-from jaxspec.evaluation.scenes.world import BACKGROUNDS, COLOURS, GLYPHS, NOUNS, SIZES
+from jaxspec.evaluation.scenes.requests import SAID_MATERIALS, Phrase, Request
+from jaxspec.evaluation.scenes.world import BACKGROUNDS, COLOURS, GLYPHS, MATERIALS, NOUNS, SIZES
 from jaxspec.io.text.prompt_spelling import normalize_prompt
 
 _PLURALS = {"fish": "fish", "strawberry": "strawberries", "cactus": "cacti"}
@@ -63,14 +63,23 @@ def caption_of(request: Request, generator: np.random.Generator | None = None) -
     if not opening and _choose(generator, "", ("there",)):
       opening = "there is" if request.phrases[0].number == 1 else "there are"
   text = f"{opening} {scene}".strip()
-  if request.background is None:
-    return text
   name = request.background
+  if request.material is not None:
+    return _on_material(text, " ".join(filter(None, (name, request.material))), generator)
+  if name is None:
+    return text
   where = _choose(generator, "after", ("before", "against", "short"))
   if where == "before":
     return f"on a {name} background {text}"
   endings = {"after": f"on a {name} background", "against": f"against a {name} background", "short": f"on {name}"}
   return f"{text} {endings[where]}"
+
+
+def _on_material(text: str, material: str, generator: np.random.Generator | None) -> str:
+  where = _choose(generator, "after", ("before", "against"))
+  if where == "before":
+    return f"on {material} {text}"
+  return f"{text} {'on' if where == 'after' else 'against'} {material}"
 
 
 def parse(caption: str) -> Request:
@@ -83,7 +92,8 @@ def parse(caption: str) -> Request:
     raise ValueError(
       f"Must have words that the model knows, we instead got {', '.join(map(repr, unknown))} in {caption!r}; it knows "
       f"{', '.join(NOUNS)}; the colours {', '.join(COLOURS)} of {', '.join(GLYPHS)}; the backgrounds "
-      f"{', '.join(BACKGROUNDS)}; numbers from one to four, some; small, large; left of, right of, above, below, and"
+      f"{', '.join(BACKGROUNDS)}; the materials {', '.join(SAID_MATERIALS)}; numbers from one to four, some; small, large; "
+      "left of, right of, above, below, and"
     )
   words = normalize_prompt(caption).split()
   try:
@@ -102,10 +112,11 @@ def unknown_words(caption: str) -> tuple[str, ...]:
   return tuple(word for word in normalize_prompt(caption).split() if word not in vocabulary())
 
 
-@functools.lru_cache(maxsize=1)
-def vocabulary() -> frozenset[str]:
-  """All words that captions may have, apart from articles."""
+@functools.lru_cache(maxsize=2)
+def vocabulary(materials: tuple[str, ...] = MATERIALS) -> frozenset[str]:
+  """All words that captions of a world with these materials may have, apart from articles."""
   words = {*NOUNS, *map(plural, NOUNS), *_NUMBERS, *_SIZES, *COLOURS, *BACKGROUNDS, *_LINKS}
+  words |= {*materials} & {*SAID_MATERIALS}
   return frozenset(words | {"above", "over", "below", "under"})
 
 
@@ -159,11 +170,11 @@ class _Reader:
 
 def _parse(words: list[str]) -> Request:
   reader = _Reader(words)
-  background = _parse_background(reader)
+  where = _parse_background(reader)
   for opening in (("picture", "of"), ("image", "of"), ("there", "is"), ("there", "are")):
     if reader.take(*opening):
       break
-  background = background or _parse_background(reader)
+  where = where or _parse_background(reader)
   phrases, relation = [_parse_phrase(reader)], None
   if reader.take("and"):
     phrases.append(_parse_phrase(reader))
@@ -176,20 +187,25 @@ def _parse(words: list[str]) -> Request:
     elif said_is and reader.peek() not in ("on", "against"):  # "a cat is on a red background" is read, "a cat is" not
       raise _GrammarError(before + 1)
   if reader.position < len(words):
-    if background is not None:
+    if where is not None:
       raise _GrammarError(reader.position)
-    background = _parse_background(reader)
+    where = _parse_background(reader)
   if reader.position < len(words):
     raise _GrammarError(reader.position)
-  return Request(tuple(phrases), relation, background)
+  return Request(tuple(phrases), relation, *(where or (None, None)))
 
 
-def _parse_background(reader: _Reader) -> str | None:
+def _parse_background(reader: _Reader) -> tuple[str | None, str | None] | None:
+  """Background and material, one of which may be None; None where the next words are about neither."""
   if not (reader.take("on") or reader.take("against")):
     return None
+  if reader.peek() in SAID_MATERIALS:
+    return None, reader.take_from({name: name for name in SAID_MATERIALS})
   name = reader.take_from({name: name for name in BACKGROUNDS})
+  if reader.peek() in SAID_MATERIALS:
+    return name, reader.take_from({name: name for name in SAID_MATERIALS})
   reader.take("background")
-  return name
+  return name, None
 
 
 def _parse_phrase(reader: _Reader) -> Phrase:

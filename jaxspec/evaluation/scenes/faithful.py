@@ -9,7 +9,8 @@ variation of their frequencies, pooled over captions. Its p value comes from per
 valid for small sets. Only correct images count: in others the attributes are not well defined.
 
 Aspects: ``style`` of sprites, ``cell`` (ninth of the image in which a centre lies), ``size``, ``background``, ``colour`` of
-glyphs, ``number`` of "some"; each only where the caption does not constrain it.
+glyphs, ``number`` of "some", ``material``; each only where the caption does not constrain it. In the flat world the material
+is no aspect.
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ from jaxspec.evaluation.scenes.reader import Reading
 from jaxspec.evaluation.scenes.requests import LEAST_SOME, Request
 from jaxspec.evaluation.scenes.sampling import sample_scene
 from jaxspec.evaluation.scenes.score import Scores
-from jaxspec.evaluation.scenes.world import BACKGROUNDS, COLOURS, GRID, MOST_OBJECTS, SIZES, STYLES
+from jaxspec.evaluation.scenes.world import (
+  BACKGROUNDS,
+  COLOURS,
+  FLAT,
+  FLAT_WORLD,
+  GRID,
+  MATERIALS,
+  MOST_OBJECTS,
+  SIZES,
+  STYLES,
+  TEXTURED_WORLD,
+)
 from jaxspec.statistics import Difference, t_quantile
 
 ASPECTS: dict[str, tuple] = {
@@ -33,6 +45,7 @@ ASPECTS: dict[str, tuple] = {
   "background": tuple(BACKGROUNDS),
   "colour": tuple(COLOURS),
   "number": tuple(range(LEAST_SOME, MOST_OBJECTS + 1)),
+  "material": MATERIALS,
 }
 _NUMBERS = {aspect: {value: number for number, value in enumerate(values)} for aspect, values in ASPECTS.items()}
 
@@ -61,6 +74,8 @@ def open_values(request: Request, reading: Reading) -> dict[str, np.ndarray]:
   counts = {aspect: np.zeros(len(values)) for aspect, values in ASPECTS.items()}
   if request.background is None:
     counts["background"][_NUMBERS["background"][reading.background]] += 1
+  if request.material is None:
+    counts["material"][_NUMBERS["material"][reading.material]] += 1
   for phrase in request.phrases:
     group = [one for one in reading.objects if one.noun == phrase.noun]
     if phrase.number is None and len(group) in _NUMBERS["number"]:
@@ -163,8 +178,10 @@ def compare_with_painter(scores: Scores, *, draws: int = 199, seed: int = 0) -> 
 
   For every correct image the painter draws ``draws`` scenes of its caption. All of them together are the reference. Each
   draw alone is a set as large as the tested one; the distances of these sets from the reference give the p value. It assumes
-  independent images: dependence between images of one caption makes it small too.
+  independent images: dependence between images of one caption makes it small too. Its world is the flat one if all images
+  are flat, and the textured one otherwise.
   """
+  materials = FLAT_WORLD if all(reading.material == FLAT for reading in scores.readings) else TEXTURED_WORLD
   generator = np.random.default_rng(seed)
   right = [number for number, held in enumerate(scores.held) if held["right"]]
   found = {aspect: np.zeros(len(values)) for aspect, values in ASPECTS.items()}
@@ -174,13 +191,14 @@ def compare_with_painter(scores: Scores, *, draws: int = 199, seed: int = 0) -> 
     for aspect, counts in open_values(request, scores.readings[number]).items():
       found[aspect] += counts
     for draw in range(draws):
-      scene = sample_scene(generator, request)
-      for aspect, counts in open_values(request, Reading(scene.background, scene.objects, 0.0)).items():
+      scene = sample_scene(generator, request, materials)
+      reading = Reading(scene.background, scene.objects, 0.0, scene.material)
+      for aspect, counts in open_values(request, reading).items():
         drawn[aspect][draw] += counts
   table = {}
   for aspect, counts in found.items():
     reference = drawn[aspect].sum(0)
-    if counts.any() and reference.any():
+    if counts.any() and reference.any() and not _is_flat(aspect, counts, reference):
       null = _distances(drawn[aspect], reference - drawn[aspect])
       table[aspect] = _result(counts, reference, null)
   return table
@@ -204,7 +222,14 @@ def _swapped(one: np.ndarray, other: np.ndarray, swaps: np.ndarray) -> tuple[np.
 
 def _common(*sides: Counts) -> list[str]:
   """The attributes that all of them have."""
-  return [aspect for aspect in ASPECTS if all(side[aspect].any() for side in sides)]
+  found = [aspect for aspect in ASPECTS if all(side[aspect].any() for side in sides)]
+  return [aspect for aspect in found if not _is_flat(aspect, *(side[aspect].sum(0) for side in sides))]
+
+
+def _is_flat(aspect: str, *sides: np.ndarray) -> bool:
+  """Whether the aspect is the material and all counts ``[K]`` are of flat backgrounds."""
+  flat = MATERIALS.index(FLAT)
+  return aspect == "material" and all(counts.sum() == counts[flat] for counts in sides)
 
 
 def _mean_by_noise(nulls: Sequence[np.ndarray]) -> Callable[[Sequence[np.ndarray]], np.ndarray]:

@@ -1,6 +1,7 @@
 """The reader: from pixels back to background and objects, by comparison with the tiles of the painter.
 
-1. Background: the palette colour nearest to most blocks of 4 x 4 pixels.
+1. Background: the palette colour nearest to most blocks of 4 x 4 pixels. Its material and its light are read from the
+   brightness of these blocks, and the light of a textured background is subtracted (`jaxspec.evaluation.scenes.materials`).
 2. Every look of both sizes is compared at every position on the grid. The energy of a tile is its squared distance from the
    plain background. The error of a position is the squared distance of the image from the tile; its gain is the error of the
    plain background minus this error.
@@ -22,10 +23,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxspec.evaluation.scenes.materials import read_materials
 from jaxspec.evaluation.scenes.sprites import load_tiles
 from jaxspec.evaluation.scenes.world import (
   BACKGROUNDS,
   CELL,
+  FLAT,
   GRID,
   IMAGE_SIZE,
   LOOKS,
@@ -57,11 +60,13 @@ class Reading(NamedTuple):
     background: a name in ``BACKGROUNDS``.
     objects: those found, by row and column; may be empty.
     debris: share of the pixels explained neither by the background nor by an object.
+    material: a name in ``MATERIALS``.
   """
 
   background: str
   objects: tuple[Object, ...]
   debris: float
+  material: str = FLAT
 
   @property
   def has_debris(self) -> bool:
@@ -81,13 +86,15 @@ def read(images: np.ndarray) -> list[Reading]:
   """
   pixels = _to_pixels(images)
   backgrounds = _find_backgrounds(pixels)
+  materials, light = read_materials(pixels, _PALETTE[backgrounds])
+  pixels = pixels - light[..., None]
   readings: dict[int, Reading] = {}
   for background in np.unique(backgrounds):
     rows = np.flatnonzero(backgrounds == background)
     for start in range(0, len(rows), _CHUNK):
       chunk = rows[start : start + _CHUNK]
       for row, reading in zip(chunk, _read_on(pixels[chunk], int(background)), strict=True):
-        readings[int(row)] = reading
+        readings[int(row)] = reading._replace(material=materials[row])
   return [readings[row] for row in range(len(pixels))]
 
 

@@ -1,7 +1,7 @@
 """Requests: the content of a caption, without its wording.
 
 A request has one or two phrases ("two small cats"), an optional relation between two single objects, and an optional
-background. Its task is named as in GenEval (Ghosh et al. 2023, arXiv:2310.11513).
+background and material. Its task is named as in GenEval (Ghosh et al. 2023, arXiv:2310.11513).
 """
 
 from __future__ import annotations
@@ -9,9 +9,20 @@ from __future__ import annotations
 import dataclasses
 
 from jaxspec.evaluation.scenes.layouts import RELATIONS
-from jaxspec.evaluation.scenes.world import BACKGROUNDS, COLOURS, GLYPHS, MOST_OBJECTS, NOUNS, SIZES, clashes
+from jaxspec.evaluation.scenes.world import (
+  BACKGROUNDS,
+  COLOURS,
+  FLAT,
+  GLYPHS,
+  MATERIALS,
+  MOST_OBJECTS,
+  NOUNS,
+  SIZES,
+  clashes,
+)
 
 TASKS = ("single_object", "two_objects", "counting", "colours", "position", "colour_attribution")
+SAID_MATERIALS = tuple(material for material in MATERIALS if material != FLAT)  # no caption demands a flat background
 LEAST_SOME = 2  # fewest objects of "some"; the upper limit is the rest of MOST_OBJECTS
 
 
@@ -54,6 +65,7 @@ class Request:
     phrases: one or two, of different nouns, with at most four objects.
     relation: of the first object to the second, a name in ``RELATIONS``; None for any.
     background: a name in ``BACKGROUNDS``, or None for any.
+    material: a name in ``MATERIALS`` other than ``FLAT``, or None for any.
   Raises:
     ValueError: if no scene could satisfy it.
   """
@@ -61,8 +73,11 @@ class Request:
   phrases: tuple[Phrase, ...]
   relation: str | None = None
   background: str | None = None
+  material: str | None = None
 
   def __post_init__(self):
+    if self.material is not None and self.material not in SAID_MATERIALS:
+      raise ValueError(f"Must have a material among {SAID_MATERIALS}, we instead got {self.material!r}")
     nouns = [phrase.noun for phrase in self.phrases]
     if len(nouns) not in (1, 2) or len(set(nouns)) < len(nouns):
       raise ValueError(f"Must have one noun or two different ones, we instead got {nouns}")

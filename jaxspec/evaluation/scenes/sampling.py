@@ -7,14 +7,20 @@ A request is drawn from a task, its caption from the paraphrases, its scene from
 3. Size and, for glyphs, colour: one per phrase, uniform over what the request, the background and training allow.
 4. Layout: uniform over all legal ones (`jaxspec.evaluation.scenes.layouts`), among them only those with the requested
    relation.
+5. Material: uniform over those of the world, unless the request states one.
+
+``materials`` are those of the world (`jaxspec.evaluation.scenes.world`): the flat one where none are given. Both worlds have
+the same grammar and the same objects; their captions differ.
 
 `freedom_nats` is the entropy of this distribution given the caption.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,8 +28,20 @@ from jaxspec.evaluation.scenes import held_out
 from jaxspec.evaluation.scenes.captions import caption_of, parse
 from jaxspec.evaluation.scenes.layouts import OPPOSITES, RELATIONS, count_layouts, draw_layout
 from jaxspec.evaluation.scenes.painter import paint
-from jaxspec.evaluation.scenes.requests import TASKS, Phrase, Request
-from jaxspec.evaluation.scenes.world import GLYPHS, NOUNS, PLAIN, SIZES, SPRITES, STYLES, Look, Object, Scene, clashes
+from jaxspec.evaluation.scenes.requests import SAID_MATERIALS, TASKS, Phrase, Request
+from jaxspec.evaluation.scenes.world import (
+  FLAT_WORLD,
+  GLYPHS,
+  NOUNS,
+  PLAIN,
+  SIZES,
+  SPRITES,
+  STYLES,
+  Look,
+  Object,
+  Scene,
+  clashes,
+)
 
 SPLITS = ("train", "validation", "held_out")  # validation: as train, other images; held_out: combinations not in train
 HELD_OUT_TASKS = ("two_objects", "counting", "colours", "position", "colour_attribution")
@@ -39,13 +57,16 @@ _TASK_SHARES = {
 }
 # Shares of requests that state an optional attribute.
 _SAY_BACKGROUND = 0.30
+_SAY_MATERIAL = 0.30  # in a world with several
 _SAY_SIZE = 0.12  # of phrases
 _SAY_COLOUR = 0.30  # of glyphs, in tasks that are not about colours
 _SAY_SOME = 0.25  # of countings
 _COUNT_BESIDE = 0.25  # of countings: a phrase for the other noun too
 
 
-def draw(seed: int, index: int, split: str = "train") -> tuple[str, Scene, np.ndarray]:
+def draw(
+  seed: int, index: int, split: str = "train", materials: Sequence[str] = FLAT_WORLD
+) -> tuple[str, Scene, np.ndarray]:
   """Caption, scene and image ``[96, 96, 3]`` uint8 with an index; the same in every process.
 
   Args:
@@ -53,23 +74,25 @@ def draw(seed: int, index: int, split: str = "train") -> tuple[str, Scene, np.nd
     index: from 0.
     split: a name in ``SPLITS``.
   """
-  caption, scene = draw_scene(seed, index, split)
-  return caption, scene, paint(scene)
+  caption, scene = draw_scene(seed, index, split, materials)
+  return caption, scene, paint(scene, np.random.default_rng((seed, SPLITS.index(split), index, 1)))
 
 
-def draw_scene(seed: int, index: int, split: str = "train") -> tuple[str, Scene]:
+def draw_scene(seed: int, index: int, split: str = "train", materials: Sequence[str] = FLAT_WORLD) -> tuple[str, Scene]:
   """`draw` without the image."""
   if split not in SPLITS:
     raise ValueError(f"Must have a split among {SPLITS}, we instead got {split!r}")
   if seed < 0 or index < 0:
     raise ValueError(f"Must have a seed and a number from 0, we instead got {seed} and {index}")
   generator = np.random.default_rng((seed, SPLITS.index(split), index))
-  request = sample_request(generator, _draw_task(generator, split), split)
+  request = sample_request(generator, _draw_task(generator, split), split, materials)
   caption = caption_of(request, generator)
-  return caption, sample_scene(generator, request)
+  return caption, sample_scene(generator, request, materials)
 
 
-def sample_request(generator: np.random.Generator, task: str, split: str = "train") -> Request:
+def sample_request(
+  generator: np.random.Generator, task: str, split: str = "train", materials: Sequence[str] = FLAT_WORLD
+) -> Request:
   """A random request of one task.
 
   Args:
@@ -91,11 +114,13 @@ def sample_request(generator: np.random.Generator, task: str, split: str = "trai
     if bool(held_out.reasons(request)) != wanted:
       continue
     if generator.random() < _SAY_BACKGROUND:
-      request = Request(phrases, relation, _one_of(generator, request.backgrounds))
+      request = dataclasses.replace(request, background=_one_of(generator, request.backgrounds))
+    if len(materials) > 1 and generator.random() < _SAY_MATERIAL:
+      request = dataclasses.replace(request, material=_one_of(generator, SAID_MATERIALS))
     return request
 
 
-def sample_scene(generator: np.random.Generator, request: Request | str) -> Scene:
+def sample_scene(generator: np.random.Generator, request: Request | str, materials: Sequence[str] = FLAT_WORLD) -> Scene:
   """A random scene that satisfies a request (or a caption), from the distribution of the painter.
 
   Raises:
@@ -118,17 +143,18 @@ def sample_scene(generator: np.random.Generator, request: Request | str) -> Scen
     Object(noun, style, colour, size, row, column)
     for (noun, style, colour), size, (row, column) in zip(kinds, sizes, layout, strict=True)
   ]
-  return Scene(background, tuple(sorted(objects, key=lambda one: (one.row, one.column))))
+  material = request.material or _one_of(generator, materials)
+  return Scene(background, tuple(sorted(objects, key=lambda one: (one.row, one.column))), material)
 
 
-def freedom_nats(caption: Request | str) -> float:
-  """Entropy in nats of the scenes that the painter paints for a caption (or a request); exact.
+def freedom_nats(caption: Request | str, materials: Sequence[str] = FLAT_WORLD) -> float:
+  """Entropy in nats of the scenes that the painter paints for a caption (or a request); exact, textures not counted.
 
   Raises:
     ValueError: for a caption that cannot be parsed.
   """
   request = parse(caption) if isinstance(caption, str) else caption
-  nats = math.log(len(request.backgrounds))
+  nats = math.log(len(request.backgrounds)) + (math.log(len(materials)) if request.material is None else 0.0)
   if any(phrase.noun in SPRITES for phrase in request.phrases):
     nats += math.log(len(STYLES))
   for phrase in request.phrases:

@@ -88,7 +88,8 @@ def holds(request: Request, reading: Reading) -> dict[str, float | bool | None]:
   Returns:
     ``right``: all of the others hold, and all objects are there. ``objects``: share of the demanded objects that are there,
     by noun. ``count``: every noun has a number that the request allows. ``relation``, ``attribute`` (colours and sizes) and
-    ``background``: None where nothing is demanded. ``nothing_more``: no object of another noun. ``clean``: no debris.
+    ``background`` (with its material): None where nothing is demanded. ``nothing_more``: no object of another noun.
+    ``clean``: no debris.
   """
   groups = [[one for one in reading.objects if one.noun == phrase.noun] for phrase in request.phrases]
   allowed = [request.numbers(phrase) for phrase in request.phrases]
@@ -98,7 +99,7 @@ def holds(request: Request, reading: Reading) -> dict[str, float | bool | None]:
     "count": all(len(group) in numbers for group, numbers in zip(groups, allowed, strict=True)),
     "relation": None,
     "attribute": None,
-    "background": None if request.background is None else reading.background == request.background,
+    "background": _holds_background(request, reading),
     "nothing_more": sum(map(len, groups)) == len(reading.objects),
     "clean": not reading.has_debris,
   }
@@ -114,6 +115,15 @@ def holds(request: Request, reading: Reading) -> dict[str, float | bool | None]:
       if phrase.colour or phrase.size
     )
   return {"right": all(value is None or value == 1 for value in held.values()), **held}
+
+
+def _holds_background(request: Request, reading: Reading) -> bool | None:
+  demands = [
+    (wanted, found)
+    for wanted, found in ((request.background, reading.background), (request.material, reading.material))
+    if wanted is not None
+  ]
+  return all(wanted == found for wanted, found in demands) if demands else None
 
 
 def summarise(scores: Scores, *, level: float = 0.95) -> dict[str, dict[str, Share]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from jaxspec.evaluation.scenes.world import BACKGROUNDS, CELL, COLOURS, GLYPHS, LOOKS, NOUNS, SIZES, STYLES
+from jaxspec.evaluation.scenes.world import BACKGROUNDS, CELL, COLOURS, GLYPHS, LOOKS, NOUNS, SIZES, STYLES, Look
 
 DEFAULT_PATH = Path(__file__).parent / "sprites"
 ATLAS = "sprites.png"
@@ -44,14 +44,34 @@ def load_tiles() -> dict[str, np.ndarray]:
     side = cells * CELL
     tiles[size] = np.empty((len(LOOKS), len(backgrounds), side, side, 3), np.uint8)
     for number, look in enumerate(LOOKS):
-      left, top, right, bottom = tile_box(look.noun, look.style, size)
-      rgba = atlas[top:bottom, left:right].astype(np.float64)
+      rgba = _cut(atlas, look, size).astype(np.float64)
       alpha = rgba[..., 3:] / 255
       colour = rgba[..., :3] if look.colour is None else np.array(COLOURS[look.colour], np.float64)
       painted = colour * alpha + backgrounds[:, None, None, :] * (1 - alpha)
       tiles[size][number] = np.floor(painted + 0.5)
     tiles[size].setflags(write=False)
   return tiles
+
+
+@functools.lru_cache(maxsize=1)
+def load_coverage() -> dict[str, np.ndarray]:
+  """Shares ``[L, S, S]`` float32 of each pixel that an object covers, by size: looks as in ``LOOKS``; read-only.
+
+  Raises:
+    ValueError: if a file is missing or damaged.
+  """
+  atlas = _read_atlas(DEFAULT_PATH)
+  coverage = {}
+  for size in SIZES:
+    coverage[size] = np.stack([_cut(atlas, look, size)[..., 3].astype(np.float32) / 255 for look in LOOKS])
+    coverage[size].setflags(write=False)
+  return coverage
+
+
+def _cut(atlas: np.ndarray, look: Look, size: str) -> np.ndarray:
+  """``[S, S, 4]`` uint8: the tile of a look, straight alpha."""
+  left, top, right, bottom = tile_box(look.noun, look.style, size)
+  return atlas[top:bottom, left:right]
 
 
 def _read_atlas(folder: Path) -> np.ndarray:

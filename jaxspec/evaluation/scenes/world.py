@@ -1,11 +1,15 @@
 """The world of scenes: possible objects, backgrounds and positions.
 
-A scene is a flat background with one to four objects. An image has 96 x 96 pixels, a grid of 12 x 12 cells of 8 pixels; a
+A scene is a background with one to four objects. An image has 96 x 96 pixels, a grid of 12 x 12 cells of 8 pixels; a
 tokenizer of factor 8 has one token per cell. Objects are aligned to cells, and so to the token grid, and at least one cell
 of background is between two of them.
 
 Objects are *sprites* (drawn in three styles) or *glyphs* (plain shapes in seven colours). Each is large (4 x 4 cells) or
 small (3 x 3 cells). A noun and its style or colour are a *look*.
+
+A background has a colour and a material. On `FLAT` it is one colour. On the others its brightness varies
+(`jaxspec.evaluation.scenes.textures`), so that neighbouring patches differ and many tokens are nearly equal. The flat world
+has flat backgrounds only, the textured world all of `MATERIALS`.
 
 Some nouns and colours are hardly visible on some backgrounds (`clashes`). No scene has such a pair.
 """
@@ -66,6 +70,11 @@ BACKGROUNDS: dict[str, tuple[int, int, int]] = {
   "pink": (250, 185, 205),
   "purple": (150, 110, 205),
 }
+
+FLAT = "flat"
+MATERIALS = (FLAT, "wood", "water", "marble", "cloth")
+FLAT_WORLD = (FLAT,)  # materials of the flat world
+TEXTURED_WORLD = MATERIALS  # and of the textured one
 
 # RGB of glyphs.
 COLOURS: dict[str, tuple[int, int, int]] = {
@@ -164,14 +173,18 @@ class Scene:
   Attributes:
     background: a name in ``BACKGROUNDS``.
     objects: one to four, with a cell or more between any two.
+    material: a name in ``MATERIALS``.
   Raises:
     ValueError: if the scene is not legal.
   """
 
   background: str
   objects: tuple[Object, ...]
+  material: str = FLAT
 
   def __post_init__(self):
+    if self.material not in MATERIALS:
+      raise ValueError(f"Must have a material among {MATERIALS}, we instead got {self.material!r}")
     if self.background not in BACKGROUNDS:
       raise ValueError(f"Must have a background among {tuple(BACKGROUNDS)}, we instead got {self.background!r}")
     if not 1 <= len(self.objects) <= MOST_OBJECTS:

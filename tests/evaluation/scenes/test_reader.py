@@ -71,7 +71,7 @@ def test_noise_and_shuffled_cells_are_debris():
 def test_an_empty_image_has_neither_object_nor_debris():
   for name, colour in BACKGROUNDS.items():
     reading = read(np.broadcast_to(np.uint8(colour), (1, 96, 96, 3)))[0]
-    assert reading == (name, (), 0.0)
+    assert reading == (name, (), 0.0, "flat")
 
 
 def test_something_beside_an_object_is_debris():
