@@ -91,7 +91,8 @@ GROUPS = {
     "Drafters",
     "Where drafts come from.",
     "SmallModelDrafter drafters.eagle_tree.EagleTreeDrafter drafters.eagle_chain.EagleChainDrafter "
-    "drafters.jacobi_drafter.JacobiDrafter drafters.window_init.WindowInit drafters.sqs_drafter.SqsDrafter "
+    "drafters.jacobi_drafter.JacobiDrafter drafters.jacobi_tree.JacobiTreeDrafter "
+    "drafters.window_init.WindowInit drafters.sqs_drafter.SqsDrafter "
     "drafters.sqs_drafter.SqsParams drafters.ciar_drafter.CiarDrafter drafters.ciar_drafter.GatedParams "
     "drafters.ciar_drafter.GatedReport drafters.ciar_drafter.PendingTokens drafters.ciar_draws.DenseDraw "
     "drafters.ciar_draws.SparseDraw",
@@ -106,7 +107,8 @@ GROUPS = {
   "rules": (
     "Acceptance rules",
     "Which drafts are accepted, and the tables that rules read.",
-    "rules.chain_rule.ChainRule lossless rules.lossless_sparse.lossless_sparse rules.tree_rule.lossless_tree "
+    "rules.chain_rule.ChainRule lossless rules.lossless_sparse.lossless_sparse rules.block_rule.BlockRule "
+    "rules.sampled_tree_rule.SampledTreeRule rules.tree_rule.lossless_tree "
     "rules.tree_rule.tree_rule rules.scaled_rule.always rules.scaled_rule.ScaledRule rules.greedy.greedy "
     "rules.gsd_rule.gsd_released rules.gsd_rule.GsdRule rules.lantern_rule.lantern_plus_plus "
     "rules.lantern_rule.LanternRule rules.lantern_greedy.GreedyLanternRule rules.lantern_tree.lantern_tree "

@@ -133,6 +133,16 @@ def of_token(keys: Key, index: int | Array) -> Key:
   return jax.vmap(lambda key: jax.random.fold_in(key, index))(keys)
 
 
+def position_uniforms(keys: Key, positions: Array, size: int) -> Array:
+  """``[B, K, size]`` float32 uniforms in [0, 1) of tokens at ``positions [B, K]`` of their rows, independent of the round.
+
+  Args:
+    keys: ``[B]`` of one stream.
+  """
+  one = lambda key, position: jax.random.uniform(jax.random.fold_in(key, position), (size,))
+  return jax.vmap(jax.vmap(one, in_axes=(None, 0)))(keys, positions)
+
+
 def uniforms(keys: Key, num: int) -> Array:
   """``[B, num]`` float32 uniforms in [0, 1), one per (row, offset); entry i does not depend on ``num``."""
 

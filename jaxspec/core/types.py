@@ -228,7 +228,8 @@ class Draft(NamedTuple):
   Attributes:
     tokens: ``[B, K]`` int32, or ``[B, K, C]`` float; entries after a row's drafts are padding.
     proposal: the distribution of the tokens to be verified, in the rule's form: logits ``[B, K, V]`` float32 (a single float
-      array is always logits; -inf for impossible tokens), or a pytree of counts or chains; ``()`` for trees.
+      array is always logits; -inf for impossible tokens), or a pytree of counts or chains. Of trees: logits ``[B, L, V]`` by
+      level if candidates are sampled, ``()`` if they are certain.
     num_drafted: ``[B]`` int32, largest number of accepted tokens: valid tokens of a chain, including local ones, or levels
       of a tree; 0 is legal.
     num_calls: ``[B]`` int32, passes of the draft network in this round, at most `Drafter.calls_per_round`.
@@ -276,9 +277,11 @@ class Draft(NamedTuple):
     )
 
   @classmethod
-  def tree(cls, tokens: Array, parents: Array, num_levels: Array | int, num_calls: Array | int) -> Self:
+  def tree(
+    cls, tokens: Array, parents: Array, num_levels: Array | int, num_calls: Array | int, *, proposal: PyTree = ()
+  ) -> Self:
     """A tree of candidates with ``num_drafted`` levels; otherwise like `chain`."""
-    return cls.chain(tokens, (), num_levels, num_calls)._replace(parents=parents)
+    return cls.chain(tokens, proposal, num_levels, num_calls)._replace(parents=parents)
 
   @classmethod
   def empty(cls, last: Array) -> Self:

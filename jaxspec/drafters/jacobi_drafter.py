@@ -6,7 +6,19 @@
 3. Positions without a distribution get an initial draft (`WindowInit`).
 
 ``coupled`` reuses an old draft with probability min(1, new / old) and else draws from the residual. The token follows the
-new distribution and agrees with the old draft as often as possible, so that fewer inputs of the next pass change.
+new distribution and agrees with the old draft as often as possible, so that fewer inputs of the next pass change (arXiv
+2510.24211, 2603.18599). ``gumbel`` draws ``argmax(log p + noise)`` instead, with noise that a position keeps until it is
+committed (the Gumbel coupling of arXiv 2510.24211).
+
+Why old drafts may be kept. Let the past of position j be all tokens at the positions before j, of all passes. The rows that
+position j is drawn from are functions of its past. Given the past, the draft follows the newest row: a coupling is a Markov
+chain of these laws, and Gumbel noise is independent of the past. The test of position j is made once, and its result
+depends on the past and the draft. So all rules of `jaxspec.rules` see a draft of its proposal.
+
+In block verification (`jaxspec.rules.block_rule`) the drafts behind the last accepted one also decide about it. If i drafts
+are accepted, a draft at j > i + 1 no longer follows its proposal q but ``[q - p_{j-1} p]+``, with the p_i of
+`jaxspec.sampling.block_acceptance` and the row p of this pass, which is the next proposal. Coupled drafts take this as their
+old law (``block``). Gumbel noise has no such law after a test.
 """
 
 from __future__ import annotations
@@ -20,10 +32,14 @@ from jaxspec.core import rng, verdicts
 from jaxspec.core.token_space import LegalFn
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.drafters.window_init import WindowInit, initial_drafts
+from jaxspec.sampling.block_acceptance import block_acceptance
 from jaxspec.sampling.logit_processing import inverse_cdf, probabilities, sample
 from jaxspec.sampling.residual import at, lossless_weights, usable_weights
 
-RECYCLING = ("fresh", "coupled")
+RECYCLING = ("fresh", "coupled", "gumbel")
+
+# Half of a cell of uniform numbers: the smallest exponential is not 0.
+_HALF_CELL = 2.0**-24
 
 
 class JacobiState(NamedTuple):
@@ -32,9 +48,10 @@ class JacobiState(NamedTuple):
   logits: Array  # [B, K, V] of the positions ``length + j``; the first num_recycled are valid
   num_recycled: Array  # [B] int32
   old_tokens: Array  # [B, K] int32 drafts of the last round at the same positions; the last recycled position has none
-  old_logits: Array  # [B, K, V]
+  old_logits: Array  # [B, K, V] of their distribution
   tokens: Array  # [B, N] int32 committed tokens, or [B, 0] if no initial draft needs them
   token_logits: Array  # [B, N, V] target logits at the positions of these tokens, or [B, 0, V]
+  noise: Key | tuple = ()  # [B] keys of the Gumbel noise; () without
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +63,10 @@ class JacobiDrafter(Drafter):
     vocab_size: ``V``.
     grid: tokens per row of the image; read by initial drafts from a neighbour.
     initial: drafts of positions without a distribution.
-    recycle: ``fresh`` (the published method) or ``coupled`` (maximal coupling with the previous drafts).
+    recycle: ``fresh`` (the published method), ``coupled`` (maximal coupling with the previous drafts), or ``gumbel`` (the
+      same noise in every pass).
     legal: legal ids at each index; initial drafts are legal, like the target's distributions.
+    block: whether the rule tests the window together (`jaxspec.rules.block_rule`).
   Raises:
     ValueError: for a setting out of range.
   """
@@ -58,12 +77,15 @@ class JacobiDrafter(Drafter):
   initial: WindowInit = WindowInit()
   recycle: str = "fresh"
   legal: LegalFn | None = None
+  block: bool = False
 
   def __post_init__(self):
     if self.window < 1:
       raise ValueError(f"Must have a draft window of at least 1, we instead got {self.window}")
     if self.recycle not in RECYCLING:
       raise ValueError(f"Must have recycle in {', '.join(RECYCLING)}, we instead got {self.recycle!r}")
+    if self.block and self.recycle == "gumbel":
+      raise ValueError("Must have recycle fresh or coupled with block verification, we instead got gumbel: not exact")
 
   @property
   def keeps_tokens(self):
@@ -81,7 +103,8 @@ class JacobiDrafter(Drafter):
     drafted = jnp.zeros((rows, self.window), jnp.int32)
     tokens = jnp.zeros((rows, max_len if self.keeps_tokens else 0), jnp.int32)
     token_logits = jnp.zeros((rows, max_len if self.keeps_logits else 0, self.vocab_size), jnp.float32)
-    return JacobiState(logits, jnp.zeros((rows,), jnp.int32), drafted, logits, tokens, token_logits), None
+    noise = keys if self.recycle == "gumbel" else ()
+    return JacobiState(logits, jnp.zeros((rows,), jnp.int32), drafted, logits, tokens, token_logits, noise), None
 
   def read(self, params: PyTree, state: JacobiState, cursor: Cursor) -> JacobiState:
     if not self.keeps_tokens:
@@ -96,13 +119,16 @@ class JacobiDrafter(Drafter):
     index = jnp.arange(self.window)[None]  # [1, K]
     recycled = index < state.num_recycled[:, None]
 
-    tokens = sample(state.logits, draw)
+    position = cursor.length[:, None] + index
+    if self.recycle == "gumbel":
+      tokens = _perturbed_argmax(state.logits, rng.position_uniforms(state.noise, position, self.vocab_size))
+    else:
+      tokens = sample(state.logits, draw)
     if self.recycle == "coupled":
       has_old = index < state.num_recycled[:, None] - 1
       tokens = jnp.where(has_old, _couple(state, draw, keep), tokens)
 
     # The newest known position replaces an unknown neighbour.
-    position = cursor.length[:, None] + index
     known = (cursor.length + state.num_recycled - 1)[:, None]
     source = jnp.minimum(position - self.initial.offset(self.grid), known)
     fresh, fresh_logits = initial_drafts(
@@ -139,7 +165,12 @@ class JacobiDrafter(Drafter):
     if judged == 0:
       return state
     old = jnp.minimum(index, judged - 1)
-    return state._replace(old_tokens=draft.tokens[row, old], old_logits=draft.proposal[row, old])
+    old_logits = draft.proposal[row, old]
+    if self.block and self.recycle == "coupled":
+      reach = block_acceptance(draft, logits)[row, old][..., None]
+      q = probabilities(old_logits)
+      old_logits = jnp.log(usable_weights(jnp.maximum(q - reach * probabilities(state.logits), 0.0), q))
+    return state._replace(old_tokens=draft.tokens[row, old], old_logits=old_logits)
 
 
 def _look_up(history: Array, window: Array, position: Array, length: Array) -> Array:
@@ -156,3 +187,9 @@ def _couple(state: JacobiState, draw: Array, keep: Array) -> Array:
   tokens, p, q = state.old_tokens, probabilities(state.logits), probabilities(state.old_logits)
   accepted = keep * at(q, tokens) < at(p, tokens)
   return jnp.where(accepted, tokens, inverse_cdf(usable_weights(lossless_weights(tokens, p, q), p), draw))
+
+
+def _perturbed_argmax(logits: Array, uniform: Array) -> Array:
+  """Tokens ``[B, K]`` that follow ``logits [B, K, V]``: the arg-max with Gumbel noise of ``uniform [B, K, V]``."""
+  exponential = -jnp.log1p(-(uniform + _HALF_CELL))
+  return jnp.argmax(logits - jnp.log(exponential), axis=-1).astype(jnp.int32)

@@ -12,12 +12,16 @@ from jaxspec.core.network import Network
 from jaxspec.core.types import AcceptFn, Array, ModelFns, PyTree, Verifier
 from jaxspec.methods.method import LARGEST, BuildContext, Method, need, option
 from jaxspec.rules.audited import audited
+from jaxspec.rules.block_rule import block
 from jaxspec.rules.distances import neighbour_table
 from jaxspec.rules.lantern_rule import LanternRule, lantern_plus_plus
+from jaxspec.rules.lossless import lossless
 from jaxspec.rules.traced_numbers import traced_numbers
 from jaxspec.sampling import ContinuousSampling, DenoisingSampling, SamplingConfig, ScaleSampling
 from jaxspec.sampling.logit_processing import ModelParams
 from jaxspec.verifiers.target import FeedbackFn, TargetVerifier, no_feedback
+
+VERIFY = ("token", "block")
 
 Settings = TypeVar("Settings", SamplingConfig, ContinuousSampling, ScaleSampling, DenoisingSampling)
 
@@ -138,6 +142,20 @@ def threshold_of(method: Any) -> Array:
       f"Must have tau for method {method.name}, whose edges have no calibrated thresholds, we instead got none"
     )
   return jnp.float32(method.tau)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExactTest:
+  """The option of exact methods whose drafts are chains: each draft is tested alone, or all of a round together.
+
+  ``block`` accepts more drafts of a chain in the mean (`jaxspec.rules.block_rule`).
+  """
+
+  verify: str = option("token", "Whether drafts are tested one by one (token) or together (block).", choices=VERIFY)
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """The acceptance rule and its arrays."""
+    return (block if self.verify == "block" else lossless), ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

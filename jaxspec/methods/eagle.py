@@ -10,7 +10,7 @@ from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.eagle_tree import EagleTreeDrafter
-from jaxspec.methods.common import Neighbours, check_chain, of_ids, target_side
+from jaxspec.methods.common import ExactTest, Neighbours, check_chain, of_ids, target_side
 from jaxspec.methods.method import BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.models.heads.eagle_head import attach, borrowed
@@ -93,11 +93,12 @@ class Eagle(_Continues, DraftingMethod):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EagleChain(_Continues, ChainMethod):
+class EagleChain(_Continues, ExactTest, ChainMethod):
   """Speculative decoding with a chain that an EAGLE head samples; exact.
 
   A sampled chain is faster where a target pass over a tree costs much more than one over a few tokens: a token is accepted
-  with the probability mass that the two distributions share.
+  with the probability mass that the two distributions share. With ``verify="block"`` the drafts of a round are tested
+  together (Sun et al. 2024, arXiv 2403.10444).
   """
 
   draft_family: ClassVar[str | None] = FAMILY

@@ -9,11 +9,16 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, PyTree
 from jaxspec.drafters.jacobi_drafter import RECYCLING, JacobiDrafter
+from jaxspec.drafters.jacobi_tree import JacobiTreeDrafter, num_nodes
 from jaxspec.drafters.window_init import SOURCES, WindowInit
-from jaxspec.methods.common import check_chain, of_ids, target_side
+from jaxspec.methods.common import ExactTest, check_chain, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 from jaxspec.rules.lossless import lossless
+from jaxspec.rules.sampled_tree_rule import SampledTreeRule
 from jaxspec.verifiers.target import target_logits
+
+# Inputs of a pass grow with ``branch ** depth``.
+MOST_NODES = 1024
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +39,11 @@ class JacobiMethod(Method):
     check_chain("window", self.window, num_tokens, whole=True)
 
   def drafter(self, context: BuildContext) -> Drafter:
-    """The drafter.
+    """The drafter; errors as in `window_drafter`."""
+    return self.window_drafter(context)
+
+  def window_drafter(self, context: BuildContext) -> JacobiDrafter:
+    """The drafter of a window, a chain.
 
     Raises:
       ValueError: without a vocabulary, or without a grid if initial drafts read a neighbour.
@@ -67,18 +76,58 @@ class JacobiMethod(Method):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sjd(JacobiMethod):
+class Sjd(ExactTest, JacobiMethod):
   """Speculative Jacobi decoding; exact.
 
   A pass over ``[last, window]`` judges the window and gives distributions after the rejected position, from which the next
   window is drawn. The published method draws independently (``recycle="fresh"``). The default here is a maximal coupling
-  with the old drafts: tokens have the same distribution, with fewer passes.
+  with the old drafts: tokens have the same distribution, with fewer passes. ``gumbel`` draws with one noise in all passes.
+
+  With ``branch`` above 1 the first ``depth`` positions have several candidates each, which are tested one after the other.
+  With ``verify="block"`` a window is tested together (Sun et al. 2024, arXiv 2403.10444); coupled drafts then correct their
+  old law (`jaxspec.drafters.jacobi_drafter`).
   """
+
+  branch: int = option(1, "Candidates of each of the first positions of a window.", ge=1)
+  depth: int = option(2, "Positions that have several candidates, with branch above 1.", ge=1)
 
   name: ClassVar[str] = "sjd"
   title: ClassVar[str] = "speculative Jacobi decoding"
   source: ClassVar[str] = "Teng et al. 2024, arXiv 2410.01699, section 4"
   exact: ClassVar[bool] = True
+
+  def check(self) -> None:
+    """See `Method.check`."""
+    if self.verify == "block" and self.recycle == "gumbel":
+      raise ValueError("Must have recycle fresh or coupled with verify block, we instead got gumbel: not exact")
+    if self.branch == 1:
+      return
+    if self.verify == "block":
+      raise ValueError(f"Must have branch 1 with verify block, which judges chains, we instead got {self.branch}")
+    if self.depth > self.window:
+      raise ValueError(f"Must have a depth of at most the window of {self.window}, we instead got {self.depth}")
+    if (nodes := self.drafts_per_round()) > MOST_NODES:
+      raise ValueError(f"Must have at most {MOST_NODES} drafts in a window (branch, depth), we instead got {nodes}")
+
+  def drafts_per_round(self) -> int:
+    """The window, with the siblings of its first positions."""
+    return num_nodes(self.window, self.branch, self.depth)
+
+  def longest_path(self) -> int:
+    """The window."""
+    return self.window
+
+  def drafter(self, context: BuildContext) -> Drafter:
+    """See `JacobiMethod.drafter`."""
+    main = dataclasses.replace(self.window_drafter(context), block=self.verify == "block")
+    return main if self.branch == 1 else JacobiTreeDrafter(main, self.branch, self.depth)
+
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """See `ExactTest.rule`; windows with branches have a rule of their own."""
+    if self.branch == 1:
+      return super().rule(context)
+    refuse_audit(self, context, "whose branches are sampled")
+    return SampledTreeRule(self.branch, self.depth), ()
 
   @classmethod
   def published(cls, **options: Any) -> Self:

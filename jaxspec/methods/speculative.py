@@ -9,7 +9,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.small_model import SmallModelDrafter
-from jaxspec.methods.common import check_chain, draft_side, of_ids, target_side
+from jaxspec.methods.common import ExactTest, check_chain, draft_side, of_ids, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
 from jaxspec.rules.lossless import lossless
 
@@ -48,11 +48,11 @@ class ChainMethod(DraftingMethod):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Speculative(ChainMethod):
+class Speculative(ExactTest, ChainMethod):
   """Speculative decoding with a small network of the target's family; exact for every draft.
 
   Each draft x is accepted with probability ``min(1, p(x) / q(x))``; a rejected one is replaced by a token of
-  ``[p - q]+``.
+  ``[p - q]+``. With ``verify="block"`` the drafts of a round are tested together (Sun et al. 2024, arXiv 2403.10444).
   """
 
   name: ClassVar[str] = "speculative"

@@ -13,9 +13,11 @@ from jaxspec.codecs.conformal import Conformal, ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
+from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.drafters.sqs_drafter import ON_EMPTY, SqsDrafter, SqsParams
-from jaxspec.methods.common import check_chain, draft_side, of_ids, refuse_audit, target_side
+from jaxspec.methods.common import ExactTest, check_chain, draft_side, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.rules.block_rule import block_sparse
 from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.verifiers.target import no_feedback, target_logits
 
@@ -25,13 +27,14 @@ _SUPPORT = {"topk": 32, "conformal": 256}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sqs(DraftingMethod):
+class Sqs(ExactTest, DraftingMethod):
   """Sparse quantize-and-sample decoding under a bit budget; exact.
 
   Each draft is drawn from a sparse distribution with integer weights, which is also sent and used for verification. The
   output therefore follows the target's distribution for every support and threshold. A round ends when the next distribution
   would exceed ``budget`` bits, or after ``max_drafts`` drafts. ``topk`` keeps a fixed number of tokens (K-SQS);
-  ``conformal`` keeps those above a threshold that is steered to a dropped mass of ``alpha`` (C-SQS).
+  ``conformal`` keeps those above a threshold that is steered to a dropped mass of ``alpha`` (C-SQS). With
+  ``verify="block"`` the drafts of a round are tested together (Sun et al. 2024, arXiv 2403.10444).
   """
 
   sparsifier: str = option("conformal", "Which tokens of a distribution are sent.", choices=SPARSIFIERS)
@@ -57,6 +60,8 @@ class Sqs(DraftingMethod):
     """See `Method.check`; the bound on the dropped mass requires a first threshold that is not too low."""
     if self.beta1 < -self.eta * (1 - self.alpha):
       raise ValueError(f"Must have a finite beta1 of at least -eta (1 - alpha), we instead got {self.beta1}")
+    if self.verify == "block" and self.coding == "lazy":
+      raise ValueError("Must have verify token with coding lazy, which sends one distribution, we instead got block")
 
   def drafts_per_round(self) -> int:
     """Largest number of drafts of a round."""
@@ -85,6 +90,10 @@ class Sqs(DraftingMethod):
     vocab_size = need(context.space.vocab_size, "vocab_size", self.name)
     return dataclasses.replace(self, support=self.codec(vocab_size).max_support)
 
+  def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
+    """See `ExactTest.rule`; the rules read distributions on few tokens."""
+    return (block_sparse if self.verify == "block" else lossless_sparse), ()
+
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
     of_ids(self, context)
@@ -98,6 +107,7 @@ class Sqs(DraftingMethod):
     drafter = SqsDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
     # If the distribution of a rejected draft is sent on demand, the target's own is stored until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
-    side, verifier = target_side(target, lossless_sparse, context, feedback_fn=feedback_fn)
+    rule, tables = self.rule(context)
+    side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=feedback_fn)
     params = SqsParams(drafting, settings, jnp.float32(self.budget))
     return Parts(SpecParams(params, side), drafter, verifier)

@@ -23,8 +23,14 @@ import jax.numpy as jnp
 from jaxspec.core import trees
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.types import AcceptFn, Array, Draft, Key, PyTree, Verdict
+from jaxspec.rules.block_rule import BlockRule
 from jaxspec.rules.chain_rule import ChainRule
-from jaxspec.rules.exact_distribution import PositionDistribution, exact_distribution, exact_tree_distribution
+from jaxspec.rules.exact_distribution import (
+  PositionDistribution,
+  exact_block_distribution,
+  exact_distribution,
+  exact_tree_distribution,
+)
 from jaxspec.rules.tree_rule import TreeRule
 from jaxspec.sampling import logit_processing
 
@@ -45,11 +51,14 @@ class TokenAudit(NamedTuple):
   excess: Array  # sum [q a - p]+, the least total variation with this acceptance
 
 
+Auditable = ChainRule | TreeRule | BlockRule
+
+
 @dataclasses.dataclass(frozen=True)
 class Audited:
   """An acceptance rule whose verdicts carry a `TokenAudit` as metrics; an `AcceptFn`."""
 
-  rule: ChainRule | TreeRule
+  rule: Auditable
 
   def __call__(self, tables: PyTree, keys: Key, draft: Draft, target: Array) -> Verdict:
     """Judges a draft; see `jaxspec.core.types.AcceptFn`."""
@@ -61,17 +70,17 @@ def audited(rule: AcceptFn) -> Audited:
   """Returns the same acceptance rule, whose verdicts carry a `TokenAudit` as metrics.
 
   Args:
-    rule: a `ChainRule`, or for drafters of trees a `TreeRule`.
+    rule: a `ChainRule` or a `BlockRule`, or for drafters of trees a `TreeRule`.
   Raises:
     ValueError: for another rule, which gives no acceptance of undrafted tokens.
   """
-  if not isinstance(rule, (ChainRule, TreeRule)):
+  if not isinstance(rule, Auditable):
     name = getattr(rule, "__name__", type(rule).__name__)
-    raise ValueError(f"Must have a ChainRule or a TreeRule to audit, we instead got {name}")
+    raise ValueError(f"Must have a ChainRule, a BlockRule or a TreeRule to audit, we instead got {name}")
   return Audited(rule)
 
 
-def _audit_round(rule: ChainRule | TreeRule, tables: PyTree, draft: Draft, target: Array, verdict: Verdict) -> TokenAudit:
+def _audit_round(rule: Auditable, tables: PyTree, draft: Draft, target: Array, verdict: Verdict) -> TokenAudit:
   rows, window = draft.tokens.shape
   if window == 0:
     blank = jnp.zeros((rows, 1))
@@ -79,11 +88,12 @@ def _audit_round(rule: ChainRule | TreeRule, tables: PyTree, draft: Draft, targe
   if isinstance(rule, TreeRule):
     distribution, drafted = _positions_of_path(rule, tables, draft, target, verdict)
   else:
-    p, q = logit_processing.probabilities(target[:, :-1]), logit_processing.probabilities(draft.proposal)
-    distribution, drafted = (
-      exact_distribution(rule, tables, p, q),
-      jnp.arange(window)[None] < draft.num_drafted[:, None],
-    )  # [B, K]
+    drafted = jnp.arange(window)[None] < draft.num_drafted[:, None]  # [B, K]
+    if isinstance(rule, BlockRule):
+      distribution = exact_block_distribution(rule, draft, target)
+    else:
+      p, q = logit_processing.probabilities(target[:, :-1]), logit_processing.probabilities(draft.proposal)
+      distribution = exact_distribution(rule, tables, p, q)
   positions = 1 + (verdict.path.shape[1] if draft.is_tree else window)
   width = ((0, 0), (0, positions - drafted.shape[1]))  # nothing is drafted after the last draft
   tested = jnp.pad(drafted, width) & (jnp.arange(positions)[None] <= verdict.num_accepted[:, None])

@@ -5,7 +5,7 @@ is emitted after a rejection. With drafts from q, the distribution of one emitte
 
   phat(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) r_x(y),    r_x the normalised weights after x was rejected.
 
-Every rule has TV(phat, p) >= alpha - alpha_SD, with alpha = sum_x q(x) a(x) and alpha_SD = sum_x min(p(x), q(x)), because
+Such a rule has TV(phat, p) >= alpha - alpha_SD, with alpha = sum_x q(x) a(x) and alpha_SD = sum_x min(p(x), q(x)), because
 phat >= q a everywhere. Each point of acceptance above the lossless rule therefore costs at least one point of bias. The
 weights ``[p - q a]+`` attain the least possible bias for a given a, ``sum_y [q(y) a(y) - p(y)]+``. They equal ``[p - q]+``
 up to a factor wherever a >= min(1, p/q).

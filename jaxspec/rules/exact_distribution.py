@@ -3,7 +3,7 @@
 ``phat(y) = q(y) a(y) + sum_x q(x) (1 - a(x)) r_x(y)``. The draft x ~ q is accepted with probability a(x); otherwise y is
 drawn from the normalised residual r_x. All tokens of the vocabulary are enumerated and nothing is sampled. In a tree, the
 given candidates of a position are tested in turn. The distribution is then the mass of each candidate, plus the residual
-after the rejection of all.
+after the rejection of all. Block verification is enumerated given the drafts before a position.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import jax.numpy as jnp
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, HostArray, PyTree
+from jaxspec.rules.block_rule import BlockRule
 from jaxspec.rules.chain_rule import ChainRule
 from jaxspec.rules.tree_rule import TreeRule, candidates_of, exact_accept_prob
 from jaxspec.sampling import logit_processing
+from jaxspec.sampling.block_acceptance import block_acceptance
 from jaxspec.sampling.residual import usable_weights
 
 
@@ -79,6 +81,26 @@ def exact_tree_distribution(
   distribution = accepted + rejected * _normalised(rule.rule.remaining(tables, p, draft.tokens, here), p)
   alpha_sd = jnp.sum(accepted_mass(exact_accept_prob(tables, candidates, target)), axis=1)
   return _compare(distribution, p, accepted=accepted, accept=accept, alpha_sd=alpha_sd)
+
+
+def exact_block_distribution(rule: BlockRule, draft: Draft, target: Array) -> PositionDistribution:
+  """Enumerates block verification at every position, leading axes ``[B, K]``, given that the drafts before it are accepted.
+
+  A draft that is reached no longer follows q, because the rule has tested it with the drafts before it. ``alpha`` may
+  therefore exceed ``alpha_sd`` without bias.
+
+  Args:
+    draft: chain of ``K`` tokens with logits ``[B, K, V]`` as proposal; ``target [B, K + 1, V]`` the processed logits.
+  """
+  p, q = logit_processing.probabilities(target[:, :-1]), logit_processing.probabilities(draft.proposal)
+  reach = block_acceptance(draft, target)[:, :-1, None]  # [B, K, 1]
+  scaled, given = reach * p, jnp.where(reach > 0, reach, 1.0)
+  longer = jnp.minimum(scaled, q)
+  stops = (1.0 - jnp.sum(longer, axis=-1, keepdims=True)) * rule.stop_prob(draft, target)[:, :-1, None]
+  accepted = longer / given
+  distribution = accepted + stops / given * _normalised(jnp.maximum(scaled - q, 0.0), p)
+  accept = accepted / jnp.where(q > 0, q, 1.0)
+  return _compare(distribution, p, accepted=accepted, accept=accept, alpha_sd=jnp.sum(jnp.minimum(p, q), axis=-1))
 
 
 def _compare(distribution: Array, p: Array, *, accepted: Array, accept: Array, alpha_sd: Array) -> PositionDistribution:

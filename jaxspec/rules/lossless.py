@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Draft, Key, PyTree, Verdict
 from jaxspec.rules.chain_rule import ChainRule, commit_leading, ratio
-from jaxspec.sampling.residual import at
+from jaxspec.sampling.residual import at, log_ratio
 
 __all__ = ["Lossless", "commit_leading", "lossless"]
 
@@ -40,20 +39,8 @@ class Lossless(ChainRule):
     """Judges a chain; see `AcceptFn`. ``tables`` is not read."""
     if draft.tokens.shape[1] == 0:
       return commit_leading(keys, draft, target, accept_prob=jnp.zeros(draft.tokens.shape))
-    # Two normalisers instead of two softmaxes: only the drafted tokens' probabilities are needed.
-    log_p = _token_log_prob(target[:, :-1], draft.tokens)
-    log_q = _token_log_prob(draft.proposal, draft.tokens)
-    return commit_leading(keys, draft, target, accept_prob=_ratio(log_p, log_q))
-
-
-def _token_log_prob(logits: Array, tokens: Array) -> Array:
-  return at(logits, tokens) - jax.nn.logsumexp(logits, axis=-1)
-
-
-def _ratio(log_p: Array, log_q: Array) -> Array:
-  # A draft of proposal mass 0 cannot occur in exact arithmetic; never form 0 / 0.
-  safe_q = jnp.where(log_q == -jnp.inf, log_p, log_q)
-  return jnp.where(log_p == -jnp.inf, 0.0, jnp.exp(jnp.minimum(log_p - safe_q, 0.0)))
+    ratio_of_drafts = jnp.exp(jnp.minimum(log_ratio(draft.tokens, target[:, :-1], draft.proposal), 0.0))
+    return commit_leading(keys, draft, target, accept_prob=ratio_of_drafts)
 
 
 # The rule is used like a function: jaxspec.TargetVerifier(fns, jaxspec.lossless, warp=warp).

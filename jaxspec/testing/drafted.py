@@ -107,9 +107,9 @@ def _require_shapes(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
     require(fits, "draft", f"parents of shape {shape[:2]} and int32, one for each node", _shape_of(draft.parents))
   if _has_logits(draft):
     fits = draft.proposal.ndim == 3 and draft.proposal.shape[0] == shape[0]
-    # Locally accepted tokens have no proposal, so that fewer drafts need verification.
+    # Locally accepted tokens have no proposal, so that fewer drafts need verification. A tree has a row for each level.
     width = draft.proposal.shape[1] if fits else -1
-    fits = fits and (width <= shape[1] if drafter.may_accept_locally else width == shape[1])
+    fits = fits and (width <= shape[1] if drafter.may_accept_locally or draft.is_tree else width == shape[1])
     require(fits, "proposal", f"logits {(*shape[:2], 'V')}, a row for each draft", _shape_of(draft.proposal))
 
 
@@ -127,12 +127,19 @@ def _has_logits(draft: Draft) -> bool:
 def _require_logits(draft: Draft, local: np.ndarray) -> None:
   """Checks the logits of the verified drafts; the others are padding."""
   width, vocab = draft.proposal.shape[1:]
-  offset = np.arange(width)[None]
-  asks = draft.needs_verify[:, None]
-  judged = asks & (offset < (draft.num_drafted - local)[:, None])  # [B, W]
-  at = np.minimum(local[:, None] + offset, draft.tokens.shape[1] - 1)
-  tokens = np.take_along_axis(np.asarray(draft.tokens), at, axis=1)[judged]
-  logits = draft.proposal[judged].astype(np.float64)
+  if draft.is_tree:
+    level = np.asarray(trees.depths(trees.ancestors(jnp.asarray(draft.parents)))) - 1  # [B, K]
+    judged = level < draft.num_drafted[:, None]
+    require((level[judged] < width).all(), "proposal", f"a row for each of {1 + level[judged].max()} levels", width)
+    row, node = np.nonzero(judged)
+    tokens, logits = draft.tokens[row, node], draft.proposal[row, level[row, node]].astype(np.float64)
+  else:
+    offset = np.arange(width)[None]
+    asks = draft.needs_verify[:, None]
+    judged = asks & (offset < (draft.num_drafted - local)[:, None])  # [B, W]
+    at = np.minimum(local[:, None] + offset, draft.tokens.shape[1] - 1)
+    tokens = np.take_along_axis(np.asarray(draft.tokens), at, axis=1)[judged]
+    logits = draft.proposal[judged].astype(np.float64)
   if not len(tokens):
     return
   require((tokens < vocab).all(), "draft", f"tokens of the vocabulary, below {vocab}", short(tokens[tokens >= vocab]))

@@ -168,12 +168,14 @@ def enumerated_drafter(
   """The drafter of a family (``chain`` or ``jacobi``) with the options of `jaxspec.methods`.
 
   Raises:
-    ValueError: for drafters without enumeration: trees, and initial drafts that copy a neighbour.
+    ValueError: for drafters without enumeration: trees, initial drafts that copy a neighbour, and noise that stays.
   """
   if family == "chain":
     return EnumeratedChain(pair, gamma)
   if family != "jacobi":
     raise ValueError(f"Must have a drafter of chains to enumerate, we instead got {family}; others take a checkpoint")
+  if recycle == "gumbel":
+    raise ValueError("Must have fresh or coupled drafts to enumerate Jacobi decoding, we instead got 'gumbel'")
   if initial != "uniform":
     raise ValueError(f"Must have uniform initial drafts to enumerate Jacobi decoding, we instead got {initial!r}")
   return EnumeratedJacobi(pair, window, recycle)

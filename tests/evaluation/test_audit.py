@@ -288,5 +288,5 @@ def test_enumeration_predicts_what_the_loop_measures(drafter):
 
 
 def test_a_rule_that_is_only_a_function_is_refused():
-  with pytest.raises(ValueError, match="a ChainRule or a TreeRule to audit, we instead got commit_leading"):
+  with pytest.raises(ValueError, match="a ChainRule, a BlockRule or a TreeRule to audit, we instead got commit_leading"):
     jaxspec.audited(jaxspec.rules.lossless.commit_leading)

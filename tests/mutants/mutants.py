@@ -57,6 +57,14 @@ PAUSES = ("tests/contract/test_contract.py::test_a_round_may_commit_nothing[eagl
 FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which_the_newest_token_was_drawn[False-pauses]",)
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
+WINDOW = ("tests/contract/test_block.py::test_every_outcome_of_a_window[coupled]",)
+BRANCHES = ("tests/contract/test_branches.py::test_every_outcome_of_a_window_with_branches[copies]",)
+SAMPLED = ("tests/contract/test_branches.py::test_the_rule_keeps_any_distribution",)
+NOISE = ("tests/contract/test_branches.py::test_every_outcome_with_noise_that_stays",)
+PAPER = ("tests/contract/test_block.py::test_stops_and_residuals_are_those_of_the_paper",)
+
+_BLOCK, _SAMPLED = "jaxspec/rules/block_rule.py", "jaxspec/rules/sampled_tree_rule.py"
+_BRANCHES = "jaxspec/drafters/jacobi_tree.py"
 _CHAIN, _LOOP, _VERDICTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
 _TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/sqs_drafter.py"
 _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
@@ -95,7 +103,7 @@ MUTANTS = (
   ),
   Mutant(
     "the ratio upside down", "jaxspec/rules/lossless.py",
-    "jnp.exp(jnp.minimum(log_p - safe_q, 0.0))", "jnp.exp(jnp.minimum(safe_q - log_p, 0.0))", outcomes("chain"),
+    "jnp.minimum(log_ratio(draft", "jnp.minimum(-log_ratio(draft", outcomes("chain"),
   ),
   Mutant(
     "one draw for the last test and the next token", "jaxspec/core/rng.py",
@@ -257,6 +265,56 @@ MUTANTS = (
     "rejected candidates may be drawn", _TREE,
     "(parents + 1 == last[:, None]) & valid", "(parents + 1 == last[:, None]) & ~valid",
     outcomes("eagle"),
+  ),
+  # Block verification.
+  Mutant(
+    "a block stops at the first test that fails", _BLOCK,
+    "jnp.max(jnp.where(stops, jnp.arange(1, window + 1)[None], 0), axis=1)",
+    "jnp.sum(jnp.cumprod(stops.astype(jnp.int32), axis=1), axis=1)", outcomes("chain, block"),
+  ),
+  Mutant(
+    "the residual of a block is that of one draft", _BLOCK,
+    "usable_weights(jnp.maximum(reach * p - q, 0.0), p)", "usable_weights(jnp.maximum(p - q, 0.0), p)", PAPER,
+  ),
+  Mutant(
+    "ratios of a block above 1 are saved", "jaxspec/sampling/block_acceptance.py",
+    "jnp.exp(walk - jax.lax.cummax(walk, axis=1))", "jnp.exp(jnp.minimum(walk, 0.0))", PAPER,
+  ),
+  Mutant(
+    "a coupled draft keeps its proposal after a block", _JACOBI,
+    "q - reach * probabilities(state.logits)", "q - 0 * reach * probabilities(state.logits)", WINDOW,
+  ),
+  # Jacobi windows with branches, and with noise that stays.
+  Mutant(
+    "siblings from the residual", _BRANCHES, "    leading = chain.proposal[:, : self.depth]\n",
+    "    leading = jnp.log(jnp.maximum(jax.nn.softmax(state.logits) - jax.nn.softmax(state.old_logits), 0))\n"
+    "    leading = jnp.where((state.num_recycled > 0)[:, None, None], leading, chain.proposal)[:, : self.depth]\n",
+    BRANCHES,
+  ),
+  Mutant(
+    "a kept token keeps its old q", _JACOBI,
+    "    proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)\n",
+    "    kept = has_old & (tokens == state.old_tokens)\n"
+    "    proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)\n"
+    "    proposal = jnp.where(kept[..., None], state.old_logits, proposal)\n",
+    BRANCHES,
+  ),
+  Mutant(
+    "siblings are tested with the row of the first", _SAMPLED,
+    "q = jnp.where(rejected, _normalised(q.at[row, token].set(0.0)), q)", "q = jnp.where(rejected, q, q)", SAMPLED,
+  ),
+  Mutant(
+    "a sibling is tested with all of the target", _SAMPLED,
+    "p = jnp.where(rejected, _normalised(usable_weights(lossless_weights(None, p, q), p)), p)",
+    "p = jnp.where(rejected, p, p)", SAMPLED,
+  ),
+  Mutant(
+    "main drafts follow a sibling", _SAMPLED, "on_main = walks & (node == self.depth - 1)", "on_main = walks", BRANCHES,
+  ),
+  Mutant(
+    "noise of a place in the window", _JACOBI,
+    "rng.position_uniforms(state.noise, position, self.vocab_size)",
+    "rng.position_uniforms(state.noise, index + 0 * position, self.vocab_size)", NOISE,
   ),
   # Jacobi windows.
   Mutant(

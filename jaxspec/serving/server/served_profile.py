@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import AcceptFn, Draft, ModelFns, Verifier
+from jaxspec.rules.block_rule import block_sparse
 from jaxspec.rules.greedy import greedy
 from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import Warp
@@ -34,13 +35,13 @@ class ServedProfile:
 
   @property
   def rule(self) -> str:
-    """``exact``, or ``greedy`` for drafts without distributions."""
+    """``exact``, ``block`` or ``greedy``, see `jaxspec.serving.wire.profiles.rule_of`."""
     return rule_of(self.codec)
 
   @property
   def accept_fn(self) -> AcceptFn:
     """The acceptance rule."""
-    return greedy if self.rule == "greedy" else lossless_sparse
+    return {"exact": lossless_sparse, "block": block_sparse, "greedy": greedy}[self.rule]
 
   @property
   def window(self) -> int:

@@ -28,7 +28,9 @@ def _ciar_codec(method: Ciar, vocab: int, feature_width: int) -> CiarCodec:
 CODECS: Registry[MakeCodec] = Registry(
   "codec of a method",
   {
-    Sqs.name: lambda method, vocab, feature_width: SqsCodec(method.codec(vocab), method.max_drafts),
+    Sqs.name: lambda method, vocab, feature_width: SqsCodec(
+      method.codec(vocab), method.max_drafts, method.verify == "block"
+    ),
     Ciar.name: _ciar_codec,
     Plain.name: lambda method, vocab, feature_width: PlainCodec(vocab),
   },

@@ -40,8 +40,10 @@ def profile_of(codec: RoundCodec, id: int = 0, *, warp: Warp = Warp(), guided: b
 
 
 def rule_of(codec: RoundCodec) -> str:
-  """``exact``, or ``greedy`` where drafts come without distributions."""
-  return "exact" if codec.max_sent else "greedy"
+  """``exact``, ``block`` if the drafts of a round are tested together, or ``greedy`` if they have no distributions."""
+  if not codec.max_sent:
+    return "greedy"
+  return "block" if codec.block else "exact"
 
 
 def check_profile(

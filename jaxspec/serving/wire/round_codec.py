@@ -68,9 +68,13 @@ class RoundCodec(Protocol):
     feature_width: numbers in the interval features of a token; 0 sends none.
     max_sent: room for the tokens of a distribution in a decoded draft; 0 without distributions.
     may_request: whether the cloud may request a distribution before it ends a round.
+    block: whether the cloud tests the drafts of a round together (`jaxspec.rules.block_rule`).
   """
 
   method: ClassVar[str]
+
+  @property
+  def block(self) -> bool: ...
 
   @property
   def limits(self) -> Limits: ...
@@ -157,9 +161,10 @@ class RoundCodec(Protocol):
 
 
 class BaseCodec:
-  """What all codecs share: replies, and that nothing is requested."""
+  """What all codecs share: replies, that nothing is requested, and that drafts are tested one by one."""
 
   limits: Limits  # set when the codec is made
+  block: bool = False
 
   @property
   def may_request(self) -> bool:

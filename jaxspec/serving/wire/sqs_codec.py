@@ -72,6 +72,7 @@ class SqsCodec(_RecordsCodec):
   Attributes:
     distribution_codec: the drafter's.
     window: most drafts of a round, the drafter's.
+    block: see `RoundCodec`.
   Raises:
     ValueError: for a window or a denominator that a header cannot hold.
   """
@@ -79,6 +80,7 @@ class SqsCodec(_RecordsCodec):
   method: ClassVar[str] = "sqs"
   distribution_codec: SparseCodec
   window: int
+  block: bool = False
 
   def __post_init__(self):
     object.__setattr__(self, "limits", Limits.of(self.distribution_codec, self.window))

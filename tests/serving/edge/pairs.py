@@ -6,6 +6,7 @@ coding, ``ciar-exact``, ``ciar-greedy``, ``ciar-features``, or ``plain`` (the la
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.interval_features import IntervalFeaturesConfig, interval_features_fns
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.rules.block_rule import block_sparse
 from jaxspec.rules.greedy import greedy
 from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.serving.edge.edge_stream import Edge
@@ -125,13 +127,17 @@ def _ciar(variant: str) -> Case:
 
 
 def markov_case(name: str, *, window: int = 3, vocab: int = 5, seed: int = 3) -> Case:
-  """Markov tables, whose programs compile quickly: ``sqs-CODING`` and ``ciar-exact`` or ``ciar-greedy``."""
+  """Markov tables, whose programs compile quickly: ``sqs-CODING``, ``sqs-block``, and ``ciar-exact`` or ``ciar-greedy``."""
   method, _, variant = name.partition("-")
   p, q = tables(vocab, seed)
   if method == "sqs":
-    codec = codec_of("top", vocab, vocab if variant == "dense" else 3, ell=7, coding=variant)
+    is_block = variant == "block"
+    coding = "trimmed" if is_block else variant
+    codec = codec_of("top", vocab, vocab if coding == "dense" else 3, ell=7, coding=coding)
     params, drafter, verifier = markov_pair(p, q, codec, settings("top", 3), window=window, budget=40.0)
-    return Case(params, drafter, verifier, SqsCodec(codec, window))
+    if is_block:
+      verifier = dataclasses.replace(verifier, accept_fn=block_sparse)
+    return Case(params, drafter, verifier, SqsCodec(codec, window, is_block))
   codec = topk_lattice(vocab, 3, ell=7) if variant == "exact" else None
   options = dict(rule=lossless_sparse, draw=SparseDraw(codec)) if codec else dict(rule=greedy)
   params, parts = markov_gated(p, q, window=window, tau=0.45, **options)

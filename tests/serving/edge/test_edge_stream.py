@@ -28,7 +28,7 @@ from tests.serving.server.crowds import one_row, serve
 ROWS = 4
 TRANSFORMERS = tuple(f"transformer:ciar-{variant}" for variant in ("exact", "greedy", "features"))
 NAMES = ("markov:sqs-lazy", "markov:sqs-trimmed", "markov:ciar-exact", "markov:ciar-greedy")
-OTHERS = tuple(f"markov:sqs-{coding}" for coding in CODINGS if coding not in ("lazy", "trimmed"))
+OTHERS = tuple(f"markov:sqs-{coding}" for coding in CODINGS if coding not in ("lazy", "trimmed")) + ("markov:sqs-block",)
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 

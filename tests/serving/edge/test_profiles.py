@@ -38,6 +38,7 @@ def test_every_profile_is_found_by_its_codec():
   "codec, words",
   [
     (SqsCodec(SPARSE, 5), "window 5 where the cloud has 4$"),
+    (SqsCodec(SPARSE, 4, block=True), "rule 'block' where the cloud has 'exact'$"),
     (CODECS[3], "coding 'lazy' where the cloud has 'trimmed'$"),
     (SqsCodec(topk_lattice(VOCAB, 3, ell=11, coding="trimmed"), 4), "ell 11 where the cloud has 10$"),
     (SqsCodec(topk_lattice(VOCAB, 2, ell=10, coding="trimmed"), 4), "max_support 2 where the cloud has 3$"),
