@@ -77,7 +77,7 @@ class Training(NamedTuple):
       default = interval_features.get_config(self.config)
       data = [f"{name}={path}" for name, path in (("bundle", bundle), ("captions", captions), ("samples", samples))]
     else:
-      words = ["-m", "jaxspec.cli.main", "train", self.kind, "--name", self.name, "--model", str(bundle)]
+      words = ["-m", "jaxspec", "train", self.kind, "--name", self.name, "--model", str(bundle)]
       words += ["--prompt-file", str(captions), "--samples", str(samples)]
       default, data = STUDENTS[self.kind].settings(), []
     settings = [word for assignment in (*differences(default, self.run), *data) for word in ("--set", assignment)]

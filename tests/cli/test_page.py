@@ -14,7 +14,7 @@ from tests.cli.command_lines import command_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 # Of declared options the page explains those of the sampling; `jaxspec methods` explains the others.
-KNOWN_BESIDES = {"--help", "--x", "--no-x"}
+KNOWN_BESIDES = {"--help", "--version", "--x", "--no-x"}
 
 
 def params_of(command: click.Command) -> list[click.Parameter]:

@@ -111,6 +111,14 @@ def test_pipelines(folder, tmp_path):
     bare.encode(["a fox"])
 
 
+def test_a_folder_of_the_hub_is_converted(family, tokenizer, tmp_path, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  hub = t5_folders.hub(tmp_path / "hub")
+  made = make_family(family.target, FamilyParts("here", {"tokenizer": tokenizer, "text": str(hub)}))
+  assert type(made) is type(family)
+  assert list((tmp_path / "cache").rglob("params.safetensors"))
+
+
 def test_folders_that_do_not_fit(family, folder, tokenizer, tmp_path):
   def refused(text):
     with pytest.raises(ValueError) as caught:
@@ -126,7 +134,6 @@ def test_folders_that_do_not_fit(family, folder, tokenizer, tmp_path):
   few = t5_folders.converted(tmp_path / "few", small, tokenizers=())
   shutil.copyfile(folder / TOKENIZER_FILE, few / TOKENIZER_FILE)
   assert f"a tokenizer of at most the 499 tokens of {few}, we instead got 500" in refused(few)
-  assert "convert that first" in refused(t5_folders.hub(tmp_path / "hub"))
   assert "No checkpoint folder" in refused(tmp_path / "nowhere")
   other = tiny.save(tmp_path / "other", tiny.VQ, 0)
   assert f"Must have a text_encoder or a t5 for captions, {other} holds a patch_vq" in refused(other)
