@@ -121,7 +121,7 @@ class JacobiDrafter(Drafter):
 
     position = cursor.length[:, None] + index
     if self.recycle == "gumbel":
-      tokens = _perturbed_argmax(state.logits, rng.position_uniforms(state.noise, position, self.vocab_size))
+      tokens = _perturbed_argmax(state.logits, rng.position_uniforms(cast(Key, state.noise), position, self.vocab_size))
     else:
       tokens = sample(state.logits, draw)
     if self.recycle == "coupled":

@@ -138,7 +138,7 @@ def _require_logits(draft: Draft, local: np.ndarray) -> None:
     asks = draft.needs_verify[:, None]
     judged = asks & (offset < (draft.num_drafted - local)[:, None])  # [B, W]
     at = np.minimum(local[:, None] + offset, draft.tokens.shape[1] - 1)
-    tokens = np.take_along_axis(np.asarray(draft.tokens), at, axis=1)[judged]
+    tokens = np.take_along_axis(np.asarray(draft.tokens), np.asarray(at), axis=1)[judged]
     logits = draft.proposal[judged].astype(np.float64)
   if not len(tokens):
     return
