@@ -175,7 +175,7 @@ def _checked(kind: str, settings: Any, options: dict[str, Any]) -> _Run:
   if sizes is not None and sizes.model > 1:
     raise UserError(f"Must have --mesh data=N for a training, we instead got {options['mesh']}")
   if sizes is not None:
-    meshes.make_mesh(options["mesh"])  # raises for more devices than there are
+    meshes.make_mesh(str(sizes))  # raises for more devices than there are
   if options["images"] is not None and (options["prompt_file"] is not None or options["classes"]):
     raise UserError("Must have either --images, with their prompts in the folder, or --prompt-file and --class")
   sources, request = sources_of(options), prompts.read(options | {"prompts": ()})
