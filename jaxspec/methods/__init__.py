@@ -34,6 +34,7 @@ from jaxspec.methods.method import (
   option,
   options_of,
 )
+from jaxspec.methods.ngram import Ngram
 from jaxspec.methods.parallel import Parallel
 from jaxspec.methods.scale_ciar import ScaleCiar
 from jaxspec.methods.scale_speculative import ScaleSpeculative
@@ -63,6 +64,7 @@ __all__ = [
   "ScaleCiar",
   "ScaleSpeculative",
   "Method",
+  "Ngram",
   "Option",
   "OptionSpec",
   "Parallel",
@@ -90,6 +92,7 @@ _OF_LIBRARY = (
   Sqs,
   Lantern,
   Sjd,
+  Ngram,
   Gsd,
   Scaled,
   Eagle,
