@@ -104,6 +104,11 @@ PICTURES = {
     Strip(_COMMITTED, "cccAT"),
     Strip("The next window: drafts from this pass", "cccccdddi"),
   )),
+  "ngram": Picture((
+    Strip("The newest tokens occur earlier: what followed is copied", "ccccdddd"),
+    Strip("One pass of the target tests each copy: p(x)", "ccccVVX-"),
+    Strip(_COMMITTED, "ccccAAT"),
+  )),
   "gsd": Picture((
     Strip("The window: drafts from the last pass", "cccdddd"),
     Strip("A draft is tested by the mass of its group", "cccVGX-"),

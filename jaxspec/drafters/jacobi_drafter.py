@@ -51,7 +51,7 @@ class JacobiState(NamedTuple):
   old_logits: Array  # [B, K, V] of their distribution
   tokens: Array  # [B, N] int32 committed tokens, or [B, 0] if no initial draft needs them
   token_logits: Array  # [B, N, V] target logits at the positions of these tokens, or [B, 0, V]
-  noise: Key | tuple = ()  # [B] keys of the Gumbel noise; () without
+  noise: PyTree = ()  # [B] keys of the Gumbel noise; () without
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ class JacobiDrafter(Drafter):
 
     position = cursor.length[:, None] + index
     if self.recycle == "gumbel":
-      tokens = _perturbed_argmax(state.logits, rng.position_uniforms(cast(Key, state.noise), position, self.vocab_size))
+      tokens = _perturbed_argmax(state.logits, rng.position_uniforms(state.noise, position, self.vocab_size))
     else:
       tokens = sample(state.logits, draw)
     if self.recycle == "coupled":

@@ -35,6 +35,7 @@ from jaxspec.methods.method import (
   option,
   options_of,
 )
+from jaxspec.methods.ngram import Ngram
 from jaxspec.methods.parallel import Parallel
 from jaxspec.methods.scale_ciar import ScaleCiar
 from jaxspec.methods.scale_speculative import ScaleSpeculative
@@ -64,6 +65,7 @@ __all__ = [
   "ScaleCiar",
   "ScaleSpeculative",
   "Method",
+  "Ngram",
   "Option",
   "OptionSpec",
   "Parallel",
@@ -91,6 +93,7 @@ _OF_LIBRARY = (
   Sqs,
   Lantern,
   Sjd,
+  Ngram,
   Gsd,
   Scaled,
   Eagle,

@@ -54,7 +54,8 @@ class SampledTreeRule:
       walks = walks & (chosen >= 0)
       node = jnp.where(walks, chosen, node)
       path.append(jnp.where(walks, chosen, -1))
-    num_walked = sum((chosen >= 0).astype(jnp.int32) for chosen in path)  # [B]
+    walked = jnp.stack(path, axis=1)  # [B, depth]
+    num_walked = jnp.sum(walked >= 0, axis=1, dtype=jnp.int32)
 
     # A path of main drafts goes on; siblings of the last level are leaves.
     on_main = walks & (node == self.depth - 1)
@@ -69,7 +70,7 @@ class SampledTreeRule:
     after_walk = jnp.where(rejected[:, None], usable_weights(lossless_weights(None, p, q), p), p)
     law = jnp.where(walks[:, None], after_walk, law)
     rest = jnp.broadcast_to(jnp.arange(self.depth, levels, dtype=jnp.int32)[None], (rows, levels - self.depth))
-    nodes = jnp.concatenate([jnp.maximum(jnp.stack(path, axis=1), 0), rest], axis=1)
+    nodes = jnp.concatenate([jnp.maximum(walked, 0), rest], axis=1)
     return Verdict.one(num_accepted, inverse_cdf(law, rng.final_uniform(keys)), path=nodes)
 
   def _candidates(self, draft: Draft, target: Array, tests: Array, node: Array, level: int) -> tuple[Array, Array]:

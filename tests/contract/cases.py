@@ -129,6 +129,7 @@ CASES = {
     prefix=2,
     history_free=False,
   ),
+  "ngram": Case(methods.Ngram(window=2), num_alone=2, prefix=2),
   "gsd": Case(methods.Gsd(window=2, group_size=2), history_free=False, acceptance=0.613),
   "scaled": Case(methods.Scaled(window=2), history_free=False, acceptance=0.848),
   "eagle": Case(methods.Eagle(**EAGLE), num_alone=3, prefix=2, acceptance=0.576),
@@ -147,6 +148,7 @@ CASES = {
 MORE = {
   "sqs, topk": Case(methods.Sqs(max_drafts=2, sparsifier="topk", support=2, ell=8)),
   "sjd, fresh": Case(methods.Sjd(window=2, recycle="fresh", initial="above"), history_free=False),
+  "ngram, lookup": Case(methods.Ngram(window=3, copy="ngram", shortest=1)),
   "sjd, block": Case(methods.Sjd(window=3, verify="block"), history_free=False),
   "sjd, gumbel": Case(methods.Sjd(window=3, recycle="gumbel"), history_free=False),
   "sjd, gumbel branches": Case(methods.Sjd(window=2, branch=2, recycle="gumbel", initial="above"), history_free=False),

@@ -41,7 +41,8 @@ class ServedProfile:
   @property
   def accept_fn(self) -> AcceptFn:
     """The acceptance rule."""
-    return {"exact": lossless_sparse, "block": block_sparse, "greedy": greedy}[self.rule]
+    rules: dict[str, AcceptFn] = {"exact": lossless_sparse, "block": block_sparse, "greedy": greedy}
+    return rules[self.rule]
 
   @property
   def window(self) -> int:
