@@ -204,7 +204,7 @@ def test_models():
   """Names are unique, lengths are those of the grids, and drafts exist."""
   for name, model in MODELS.items():
     assert model.name == name and (model.draft is None or model.draft in MODELS)
-    assert model.side is None or model.side % 256 == 0 or model.side in (384, 768)
+    assert model.side is None or model.side % 256 == 0 or model.side in (384, 720, 768)
     assert (model.vocab_size is None) == (model.family == "mar")
   assert MODELS["anole-7b"].with_tokens(100).num_tokens == 100
   assert MODELS["llamagen-b"].with_tokens(64).config.num_tokens == 64
