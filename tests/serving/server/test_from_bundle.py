@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxspec
+from conversion import emu3
 from jaxspec.cli.serve import _method
 from jaxspec.core.token_kinds import CONTINUOUS
 from jaxspec.core.token_space import TokenSpace
@@ -98,8 +99,11 @@ def test_prompts_whose_ids_are_not_drawn(tmp_path):
 @pytest.mark.slow
 def test_prompts_with_a_negative_one(tmp_path):
   """Emu3, guided: prompts are compiled in the lengths that have slots for the negative prompt."""
-  folder = emu3_golden.convert(tmp_path, ratio="1:2", area=32, negative="lowres, blurry.")
-  pipeline = load_pipeline(folder, matmul_precision="float32")
+  negative = "lowres, blurry."
+  folder = emu3_golden.convert(tmp_path, ratio="1:2", area=32, negative=negative)
+  small, sides = emu3_golden.write_small(tmp_path / "small"), {"rows": 4, "columns": 2}
+  emu3.convert_folder(small, tmp_path / "draft", sides, dtype="float32", negative=negative)
+  pipeline = load_pipeline(folder, draft=tmp_path / "draft", matmul_precision="float32")
   engine, words = from_bundle.engine_of(pipeline, [LAZY], **SIZES), ["a red fox", "é"]
   least = pipeline.family.fewest_slots
   lengths = [each.tokens.shape[1] for each in engine.programs.conditions()]
