@@ -147,6 +147,6 @@ def _require_logits(draft: Draft, local: np.ndarray) -> None:
   require(not len(broken), "proposal", "logits that are finite, or -inf where a token is impossible", short(broken))
   is_law = vocab > 1 and (logits >= 0).all() and np.allclose(logits.sum(-1), 1.0, atol=1e-3)
   require(not is_law, "proposal", "logits", "probabilities, which add up to 1 (take their logarithm)")
-  impossible = tokens[np.take_along_axis(logits, tokens[:, None], axis=1)[:, 0] == -np.inf]
+  impossible = tokens[np.take_along_axis(logits, np.asarray(tokens)[:, None], axis=1)[:, 0] == -np.inf]
   wanted = "logits above -inf for the tokens that were drawn"
   require(not len(impossible), "proposal", wanted, f"-inf for {short(impossible)}")

@@ -79,7 +79,7 @@ def test_json(run):
   assert document["methods"]["ar"]["tokens"] == list(KINDS) and document["methods"]["ar"]["drafts_by"] == "nothing"
   one = json.loads(run("methods", "gsd", "--json").stdout)
   assert one == document["methods"]["gsd"] and one["options"]["window"]["ge"] == 1
-  assert one["options"]["recycle"]["choices"] == ["fresh", "coupled"]
+  assert one["options"]["recycle"]["choices"] == ["fresh", "coupled", "gumbel"]
 
 
 @pytest.mark.parametrize("typed, hint", [("cia", "mean ciar?"), ("eagl", "eagle or eagle-chain"), ("zzzz", "lists them")])

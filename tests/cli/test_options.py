@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from jaxspec.cli import method_options as declared
 from jaxspec.cli.main import main
 from jaxspec.core.options import Option, options_of
-from jaxspec.methods import METHODS, Gsd, Plain, Speculative
+from jaxspec.methods import METHODS, Ciar, Gsd, Plain, Speculative
 from jaxspec.run.decode_options import DecodeOptions, fitting, flag
 from jaxspec.sampling import ContinuousSampling, SamplingConfig
 
@@ -73,5 +73,7 @@ def test_types_are_the_loosest_of_the_declarations():
   kind = lambda *options: declared.value_type(options)
   assert kind(gamma) is click.INT and kind(steps) is click.STRING
   assert kind(gamma, options_of(SamplingConfig)["top_p"]) is click.FLOAT
-  assert kind(options_of(Gsd)["recycle"]).choices == ("fresh", "coupled")
+  assert kind(options_of(Gsd)["recycle"]).choices == ("fresh", "coupled", "gumbel")
+  verify = [options_of(cls)["verify"] for cls in (Speculative, Ciar)]
+  assert kind(*verify).choices == ("token", "block", "exact", "lantern", "greedy")
   assert fitting(gamma, 3.0) == 3 and fitting(gamma, 3.5) == 3.5

@@ -52,7 +52,7 @@ def test_the_shipped_networks_were_trained_with_the_settings_of_today():
 def test_commands_have_what_differs_from_their_defaults(bundle):
   places = (Path("runs"), Path("out"), bundle, Path("captions.txt"), Path("samples.npz"))
   words = changed("inter-2x3-seed2", "loop.num_steps=7").command(*places)[1:]
-  assert words[:6] == ["-m", "jaxspec.cli.main", "train", "inter-head", "--name", "inter-2x3-seed2"]
+  assert words[:6] == ["-m", "jaxspec", "train", "inter-head", "--name", "inter-2x3-seed2"]
   assert words[-4:] == ["--run-dir", "runs/inter-2x3-seed2", "--export", "out"]
   settings = lambda words: {words[at + 1] for at, word in enumerate(words) if word == "--set"}
   assert settings(words) == {"seed=2", "loop.num_steps=7", "num_heads=3"}
