@@ -148,6 +148,33 @@ def test_chi_square(method):
 CONTEXT = BuildContext(SamplingConfig(), TokenSpace(vocab_size=V, num_tokens=N))
 
 
+def test_a_sibling_follows_its_row_whether_the_main_draft_was_kept_or_not():
+  """Frequencies of the sibling given the main draft, for drafts of another distribution than that of the last pass."""
+  rows, width = 20_000, 4
+  law, old = (jax.random.dirichlet(jax.random.key(seed), jnp.ones(width)) for seed in range(2))
+  stale = jax.random.categorical(jax.random.key(2), jnp.log(old), shape=(rows, WINDOW))
+  main = JacobiDrafter(window=WINDOW, vocab_size=width, grid=8, recycle="coupled")
+  keys, ones = rng.row_keys(3, rows), jnp.ones((rows,), jnp.int32)
+  cursor = jaxspec.Cursor(0 * ones, ones, ones > 0, jnp.int32(0))
+  state, _ = main.init((), keys, ClassLabels(jnp.zeros((rows,), jnp.int32)), 8, None)
+  of = lambda probs: jnp.broadcast_to(jnp.log(probs), (rows, WINDOW, width))
+  state = state._replace(
+    logits=of(law), old_logits=of(old), old_tokens=stale.astype(jnp.int32), num_recycled=jnp.full((rows,), WINDOW)
+  )
+  draft = jax.jit(lambda keys: JacobiTreeDrafter(main, 2, 1).draft((), keys, state, cursor)[0])(keys)
+  first, second = np.asarray(draft.tokens[:, 0]), np.asarray(draft.tokens[:, WINDOW])
+  kept = first == np.asarray(stale[:, 0])
+  assert 0.2 < kept.mean() < 0.9
+  for token in range(width):
+    rest = np.asarray(law).copy()
+    rest[token] = 0
+    for chosen in (kept, ~kept):
+      seen = second[(first == token) & chosen]
+      if len(seen) > 500:
+        frequencies = np.bincount(seen, minlength=width) / len(seen)
+        np.testing.assert_allclose(frequencies, rest / rest.sum(), atol=2.5 / np.sqrt(len(seen)))
+
+
 def test_one_branch_is_a_chain():
   """Equal drafters and rules are equal programs: tokens are those of windows without the options."""
   plain, branched = methods.Sjd(window=2), methods.Sjd(window=2, branch=1, depth=9)

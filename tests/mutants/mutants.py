@@ -60,6 +60,7 @@ BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blo
 WINDOW = ("tests/contract/test_block.py::test_every_outcome_of_a_window[coupled]",)
 BRANCHES = ("tests/contract/test_branches.py::test_every_outcome_of_a_window_with_branches[copies]",)
 SAMPLED = ("tests/contract/test_branches.py::test_the_rule_keeps_any_distribution",)
+SIBLING_LAW = ("tests/contract/test_branches.py::test_a_sibling_follows_its_row_whether_the_main_draft_was_kept_or_not",)
 NOISE = ("tests/contract/test_branches.py::test_every_outcome_with_noise_that_stays",)
 PAPER = ("tests/contract/test_block.py::test_stops_and_residuals_are_those_of_the_paper",)
 
@@ -289,7 +290,7 @@ MUTANTS = (
     "siblings from the residual", _BRANCHES, "    leading = chain.proposal[:, : self.depth]\n",
     "    leading = jnp.log(jnp.maximum(jax.nn.softmax(state.logits) - jax.nn.softmax(state.old_logits), 0))\n"
     "    leading = jnp.where((state.num_recycled > 0)[:, None, None], leading, chain.proposal)[:, : self.depth]\n",
-    BRANCHES,
+    SIBLING_LAW,
   ),
   Mutant(
     "a kept token keeps its old q", _JACOBI,
