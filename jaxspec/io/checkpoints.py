@@ -179,7 +179,7 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
 
 @values_as(CheckpointError)
 def add_meta(path: str | os.PathLike, meta: Mapping[str, Any]) -> None:
-  """Adds to the ``meta`` of a checkpoint folder that nobody else reads yet.
+  """Adds to the ``meta`` of a checkpoint folder before other processes read it.
 
   Raises:
     CheckpointError: for a damaged ``config.json``.
