@@ -1,11 +1,8 @@
 """From released folders of Janus-Pro to images, on the command line and by every method."""
 
-import json
-
-import numpy as np
 import pytest
-from PIL import Image
 
+from tests.cli.drawn_images import draw_by
 from tests.conversion.commands import write_fields
 from tests.models import janus_golden as golden
 
@@ -29,20 +26,10 @@ def test_folders_to_images(run, tmp_path):
   for name in ("target", "draft"):
     outcome = run("convert", "janus", golden.FOLDER / name, name, "--config", fields)
     assert outcome.exit_code == 0 and "(vision_model, aligner) is left out" in outcome.output, outcome.output
-  drawn = {}
-  for method, options in METHODS.items():
-    draft = ("--draft-model", "draft") if method in DRAFTING else ()
-    prompts = ("a red fox", "two cats on a mat", "é")
-    options = (*options, "--model", "target", *draft, "--json", "f.json", "--out", "o.png", "--raw", "--heatmap", "h.png")
-    outcome = run("generate", *prompts, "--method", method, *options)
-    assert outcome.exit_code == 0, (method, outcome.output, outcome.exception)
-    document = json.loads((tmp_path / "f.json").read_text())
-    drawn[method] = np.asarray([image[method]["tokens"] for image in document["images"]])
-    with Image.open("o.png") as image, Image.open("h.png") as maps:
-      assert image.height % 20 == 0 and image.width % 20 == 0 and maps.width > 400
+  drafts = dict.fromkeys(DRAFTING, "draft")
+  drawn = draw_by(run, (20, 20), METHODS, drafts)
   for tokens in drawn.values():
     assert tokens.shape == (3, 25) and tokens.min() >= 0 and tokens.max() < 256
-    assert len({row.tobytes() for row in tokens}) == 3
   for method in HEADS:
     outcome = run("generate", "a red fox", "--method", method, "--model", "target", "--draft-model", "draft")
     assert outcome.exit_code == 2 and outcome.stderr.count("\n") == 1, (method, outcome.output)
