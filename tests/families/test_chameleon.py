@@ -12,16 +12,13 @@ from jaxspec import methods
 from jaxspec.io.checkpoints import load
 from jaxspec.io.text import image_vocabulary
 from jaxspec.io.text.language_tokenizer import from_json
-from jaxspec.models.conditions import Prefixed, Prompt
+from jaxspec.models.conditions import Prompt
 from jaxspec.models.tokenizers.tokenizer_fns import truncate_to_uint8
 from jaxspec.run.loading import load_pipeline
 from jaxspec.sampling import SamplingConfig
-from jaxspec.sampling.logit_processing import probabilities
-from jaxspec.testing import assert_same_distribution
+from tests.families.row_ends import EXACT, PROMPTS, check_distribution, check_greedy
 from tests.run import tiny_chameleon
 from tests.run.tiny_chameleon import DISCRETE
-
-PROMPTS = ["a red fox", "two cats on a mat", "é"]
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +35,6 @@ def anole(folders):
 def lumina(folders, tmp_path_factory):
   heads = tiny_chameleon.save_heads(tmp_path_factory.mktemp("heads"), folders["lumina"])
   return load_pipeline(folders["lumina"], drafts={"small": folders["rows"], **heads})
-
-
-# Windows of every kind: drafts of the target, of a head on its features, of an edge network. The edge accepts nothing
-# locally, so that its windows are exact, too.
-EXACT = {
-  "sjd": methods.Sjd(window=3),
-  "eagle": methods.Eagle(draft="head", tree_size=4, tree_top_k=2, tree_depth=1),
-  "eagle-chain": methods.EagleChain(draft="head", gamma=3),
-  "ciar": methods.Ciar(draft="edge", gamma=3, max_run=2, tau=-1.0),
-}
 
 
 def _text(pipe, text):
@@ -110,37 +97,14 @@ def test_tokens_become_images(lumina):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_greedy_windows_are_greedy_decoding(lumina, name):
-  """Guided, a batch of prompts of different lengths; row ends are at their positions."""
-  kwargs = dict(key=jax.random.key(0), temperature=0.0)
-  plain = lumina(PROMPTS, method="ar", **kwargs)
-  windows = lumina(PROMPTS, method=EXACT[name], **kwargs)
-  np.testing.assert_array_equal(plain.tokens, windows.tokens)
-  grid = plain.tokens.reshape(3, 4, 3)
-  assert (grid[:, :, 2] == 16).all() and (grid[:, :, :2] < 16).all() and plain.images.shape == (3, 8, 4, 3)
-  assert (windows.counters.target_calls < plain.counters.target_calls).all()
+  check_greedy(lumina, name, 16)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_windows_across_row_ends_are_exact(lumina, name):
-  """Chi-square of the codes on both sides of a row end against their joint distribution, with guidance and top-k."""
   row = [0, 60, DISCRETE["end_prompt"], DISCRETE["begin_image"], DISCRETE["first_size"] + 2, DISCRETE["first_size"] + 1]
-  prompts = lambda num: Prompt(np.repeat(np.asarray([row], np.int32), num, axis=0), np.ones((num, len(row)), bool))
-  sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
-  out = lumina.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
-  found = out.tokens
-  assert out.counters.accepted.sum() > 4096  # a row end, and codes
-
-  fns, side = sampling.side(lumina.target)
-  first, second = (codes.ravel() for codes in np.meshgrid(np.arange(16), np.arange(16), indexing="ij"))
-  tokens = np.stack([first, second, np.full(256, 16)], axis=1).astype(np.int32)
-  with lumina.context():  # products are rounded as in the decode
-    logits = fns.apply(side.model, Prefixed(prompts(256), tokens), None, positions=None)[0].logits[:, len(row) - 1 :]
-  p = probabilities(lumina.decoder(sampling=sampling).context.warp()(logits, side.sampling, jnp.arange(4)[None]))
-  before = p[np.arange(256), 0, first] * p[np.arange(256), 1, second]  # of the first row of codes
-  joint = np.einsum("abc->bc", np.asarray(before[:, None] * p[:, 3, :16], np.float64).reshape(16, 16, 16))
-  assert (np.asarray(found[:, 2]) == 16).all() and np.asarray(p[:, 2, 16] == 1).all()
-  assert_same_distribution(found[:, np.asarray([1, 3])], joint)
+  check_distribution(lumina, name, 16, Prompt(np.asarray([row], np.int32), np.ones((1, len(row)), bool)))
 
 
 def test_what_does_not_fit(folders, anole, tmp_path):

@@ -3,8 +3,6 @@
 import dataclasses
 import shutil
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,15 +10,13 @@ from conversion import emu3
 from jaxspec import methods
 from jaxspec.io.text import emu3_vocabulary
 from jaxspec.io.text.language_tokenizer import from_json
-from jaxspec.models.conditions import Prefixed, Prompt
+from jaxspec.models.conditions import Prompt
 from jaxspec.run.loading import load_pipeline
 from jaxspec.sampling import SamplingConfig
-from jaxspec.sampling.logit_processing import probabilities
-from jaxspec.testing import assert_same_distribution
+from tests.families.row_ends import EXACT, check_distribution, check_greedy
 from tests.models import emu3_golden as golden
 from tests.run import tiny_chameleon
 
-PROMPTS = ["a red fox", "two cats on a mat", "é"]
 OPTIONS = dict(ratio="1:2", area=32, negative="lowres, blurry.")  # 4 rows of 2 codes
 
 
@@ -36,17 +32,6 @@ def pipe(folder, tmp_path_factory):
   small = golden.write_small(path / "hub")
   emu3.convert_folder(small, path / "small", sides, dtype="float32", negative=OPTIONS["negative"])
   return load_pipeline(folder, drafts={"small": path / "small", **tiny_chameleon.save_heads(path, folder)})
-
-
-# Windows of every kind: drafts of a smaller network, of the target, of a head on its features, of an edge network. The edge
-# accepts nothing locally, so that its windows are exact, too.
-EXACT = {
-  "speculative": methods.Speculative(draft="small", gamma=3),
-  "sjd": methods.Sjd(window=3),
-  "eagle": methods.Eagle(draft="head", tree_size=4, tree_top_k=2, tree_depth=1),
-  "eagle-chain": methods.EagleChain(draft="head", gamma=3),
-  "ciar": methods.Ciar(draft="edge", gamma=3, max_run=2, tau=-1.0),
-}
 
 
 def test_what_the_family_says(pipe):
@@ -68,39 +53,13 @@ def test_what_the_family_says(pipe):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_greedy_windows_are_greedy_decoding(pipe, name):
-  """Guided, a batch of prompts of different lengths; row ends are at their positions."""
-  kwargs = dict(key=jax.random.key(0), temperature=0.0)
-  plain = pipe(PROMPTS, method="ar", **kwargs)
-  windows = pipe(PROMPTS, method=EXACT[name], **kwargs)
-  np.testing.assert_array_equal(plain.tokens, windows.tokens)
-  grid = plain.tokens.reshape(3, 4, 3)
-  assert (grid[:, :, 2] == 24).all() and (grid[:, :, :2] < 24).all() and plain.images.shape == (3, 8, 4, 3)
-  assert (windows.counters.target_calls < plain.counters.target_calls).all()
+  check_greedy(pipe, name, 24)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
 def test_windows_across_row_ends_are_exact(pipe, name):
-  """Chi-square of the codes on both sides of a row end against their joint distribution, with guidance and top-k."""
-  one = pipe.encode("a red fox").condition
-  prompts = lambda rows: Prompt(*(np.repeat(leaf, rows, axis=0) for leaf in one))
-  sampling = SamplingConfig(cfg_scale=2.0, top_k=4)
-  out = pipe.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
-  found = out.tokens
-  assert out.counters.accepted.sum() > 4096  # a row end, and codes
-
-  fns, side = sampling.side(pipe.target)
-  first, second = (codes.ravel() for codes in np.meshgrid(np.arange(24), np.arange(24), indexing="ij"))
-  tokens = np.stack([first, second, np.full(576, 24)], axis=1).astype(np.int32)
-  with pipe.context():  # products are rounded as in the decode
-    logits = fns.apply(side.model, Prefixed(prompts(576), tokens), None, positions=None)[0].logits[
-      :, one.tokens.shape[1] - 1 :
-    ]
-  p = probabilities(pipe.decoder(sampling=sampling).context.warp()(logits, side.sampling, jnp.arange(4)[None]))
-  before = p[np.arange(576), 0, first] * p[np.arange(576), 1, second]  # of the first row of codes
-  joint = np.einsum("abc->bc", np.asarray(before[:, None] * p[:, 3, :24], np.float64).reshape(24, 24, 24))
-  assert (np.asarray(found[:, 2]) == 24).all() and np.asarray(p[:, 2, 24] == 1).all()
-  assert_same_distribution(found[:, np.asarray([1, 3])], joint)
+  check_distribution(pipe, name, 24, pipe.encode("a red fox").condition)
 
 
 def test_what_does_not_fit(folder, pipe, tmp_path):
