@@ -112,9 +112,9 @@ def _train(kind: str, options: dict[str, Any]) -> None:
     compilation_cache.enable()
   with Working("Checking") as working:
     run = interruptible(_checked, kind, settings, options)
-    if not can_plot():
-      warn("No curves.png is drawn without matplotlib: pip install 'jaxspec-decoding[train]'")
     trained, folder = interruptible(_trained, run, working)
+  if not can_plot():  # at the end: an error before it stays one line
+    warn("No curves.png is drawn without matplotlib: pip install 'jaxspec-decoding[train]'")
   if "acceptance" in trained.held_out:
     acceptance, rows = trained.held_out["acceptance"], settings.num_held_out
     click.echo(f"{run.name}: expected acceptance {acceptance:.4f} on {rows} held-out rows")
