@@ -82,8 +82,8 @@ def measured_row(
 ) -> Row:
   """A setting and its result.
 
-  ``details`` are the worst prefix, the figures of every image or text (``noun``), and with a ``grid`` the mean KL of the
-  tokens at each place.
+  ``details`` are the worst prefix, the figures of every image or text (``noun``), and with a ``grid`` the mean KL and
+  total variation of the tokens at each place.
   """
   at, token = figures.worst
   audit, counters = outcome.metrics, per_row(outcome.counters)
@@ -108,7 +108,8 @@ def measured_row(
     )
   details: dict[str, Any] = {"worst": worst, f"{noun}s": rows}
   if grid is not None:
-    details["kl_map"] = np.mean(np.asarray(audit.kl, np.float64), axis=0).reshape(grid).tolist()
+    for name in ("kl", "tv"):
+      details[f"{name}_map"] = np.mean(np.asarray(getattr(audit, name), np.float64), axis=0).reshape(grid).tolist()
   return Row(label, settings, figures, details)
 
 

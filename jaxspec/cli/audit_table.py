@@ -97,14 +97,20 @@ def _worst(report: Report) -> Text:
 
 
 def _map(report: Report) -> Text | None:
-  """The KL of the tokens at each place, of the row with the largest; None without a grid, or if it is not finite."""
-  maps = [(row.label, np.asarray(row.details["kl_map"])) for row in report.rows if "kl_map" in row.details]
-  if report.tiny or report.method.is_exact or not maps:
+  """The KL of the tokens at each place, of the row with the largest total variation; None without a grid, or if all are 0.
+
+  Where a KL is infinite, as with top-p, the map is that of the total variation.
+  """
+  rows = [row for row in report.rows if "kl_map" in row.details]
+  if report.method.is_exact or not rows:
     return None
-  label, values = max(maps, key=lambda found: found[1].mean())
-  if not (np.isfinite(values).all() and values.max() > 0):
+  row = max(rows, key=lambda row: row.measured().tv.value)
+  name, values = "KL", np.asarray(row.details["kl_map"])
+  if not np.isfinite(values).all():
+    name, values = "TV", np.asarray(row.details["tv_map"])
+  if not values.max() > 0:
     return None
-  head = f"KL per token by place, mean over {report.noun}s: blank 0, darkest {_small(float(values.max()))} ({label})"
+  head = f"{name} per token by place, mean over {report.noun}s, up to {_small(float(values.max()))} ({row.label})"
   return Text("\n".join([head, *text_map(values)]))
 
 
