@@ -15,7 +15,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.drafters.sqs_drafter import ON_EMPTY, SqsDrafter, SqsParams
-from jaxspec.methods.common import ExactTest, check_chain, draft_side, of_ids, refuse_audit, target_side
+from jaxspec.methods.common import Bonus, ExactTest, check_chain, draft_side, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.block_rule import block_sparse
 from jaxspec.rules.lossless_sparse import lossless_sparse
@@ -27,7 +27,7 @@ _SUPPORT = {"topk": 32, "conformal": 256}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sqs(ExactTest, DraftingMethod):
+class Sqs(ExactTest, Bonus, DraftingMethod):
   """Sparse quantize-and-sample decoding under a bit budget; exact.
 
   Each draft is drawn from a sparse distribution with integer weights, which is also sent and used for verification. The
@@ -108,6 +108,6 @@ class Sqs(ExactTest, DraftingMethod):
     # If the distribution of a rejected draft is sent on demand, the target's own is stored until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
     rule, tables = self.rule(context)
-    side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=feedback_fn)
+    side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=feedback_fn, bonus=self.bonus)
     params = SqsParams(drafting, settings, jnp.float32(self.budget))
     return Parts(SpecParams(params, side), drafter, verifier)
