@@ -25,33 +25,28 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import itertools
 import secrets
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.core.loop import (
   EndTokens,
-  commit_reply,
-  draft_round,
   end_array,
   end_tuple,
   prefix_rounds,
-  read_round,
   reply_to_nothing,
-  start_draft,
 )
 from jaxspec.core.options import MAX_PIPELINE
-from jaxspec.core.payloads import PendingTokens
-from jaxspec.core.state import DecodeResult, DraftSide, Origin, Waiting, result
-from jaxspec.core.types import Cursor, Draft, Drafter, Key, PyTree, Verdict
+from jaxspec.core.state import DecodeResult, DraftSide, Origin, result
+from jaxspec.core.types import Draft, Drafter, Key, PyTree, Verdict
+from jaxspec.serving.edge import side_programs
 from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.observer import Observer
+from jaxspec.serving.edge.pending_round import Call, PendingRound, Request, call_of, full_acceptance
 from jaxspec.serving.edge.reliable_stream import ReliableStream, RetrySettings
 from jaxspec.serving.wire.arrays import host_array, on_host
 from jaxspec.serving.wire.bitstream import require
@@ -63,64 +58,6 @@ from jaxspec.serving.wire.profiles import check_profile, find_profile
 from jaxspec.serving.wire.reply_digest import NO_REPLIES, extended
 from jaxspec.serving.wire.round_codec import RoundCodec, needs_cloud, verdict_of
 from jaxspec.serving.wire.traffic import Traffic, no_traffic
-
-_start_draft = jax.jit(start_draft, static_argnames=("drafter", "max_len", "target_prefix"))
-_draft_round = jax.jit(draft_round, static_argnames=("drafter",), donate_argnames=("side",))
-_read_round = jax.jit(read_round, static_argnames=("drafter",), donate_argnames=("side",))
-
-
-@jax.jit
-def _copied(tree: PyTree) -> PyTree:
-  """A copy, which a donation of the tree leaves alone."""
-  return jax.tree.map(jnp.copy, tree)
-
-
-def _with_cache(side: DraftSide, cache: PyTree) -> DraftSide:
-  return dataclasses.replace(side, drafter=side.drafter._replace(cache=cache))
-
-
-@functools.partial(jax.jit, static_argnames=("drafter",), donate_argnames=("side",))
-def _commit_reply(
-  params: PyTree, side: DraftSide, draft: Draft, trace: PyTree, verdict: Verdict, *, drafter: Drafter
-) -> DraftSide:
-  """`commit_reply`, which donates the side alone."""
-  return commit_reply(params, Waiting(side, draft, trace), verdict, drafter=drafter)
-
-
-class Request(NamedTuple):
-  """The next call of `Cloud.verify`."""
-
-  seq: int
-  part: int
-  frame: bytes
-
-
-class _Call(NamedTuple):
-  """The numbers of a call that a `Resume` repeats."""
-
-  known: int  # tokens that the cloud knew before
-  fed: int  # tokens in the frame
-  round: int
-
-
-class _Round(NamedTuple):
-  """A round that waits for its reply.
-
-  Attributes:
-    assumed: the reply by which all drafts are accepted, and its verdict; None for a round without drafts.
-    kept: the draft side of the round without its cache, if the next round was drafted already.
-    is_void: whether the drafts assume replies that are not those of the cloud.
-    num_requested: accepted drafts of a reply that requests a distribution.
-  """
-
-  draft: Draft
-  trace: PyTree
-  call: _Call
-  request: Request
-  assumed: tuple[bytes, Verdict] | None
-  kept: DraftSide | None = None
-  is_void: bool = False
-  num_requested: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -288,14 +225,16 @@ class EdgeStream:
     self._fed_by_handshake = 1 if isinstance(condition, int) else len(condition)
     self._traffic = no_traffic(1)
     self._num_calls = self._num_sent = 0
-    self._answered: list[_Call] = []
-    self._rounds: collections.deque[_Round] = collections.deque()
+    self._answered: list[Call] = []
+    self._rounds: collections.deque[PendingRound] = collections.deque()
     self._replies = self._assumes = NO_REPLIES  # digests of the replies that came, and of those that the side assumes
     token = np.full(1, edge.codec.decode_first(first), np.int32)
     prefill, keys = Verdict.one(host_array(np.zeros(1, np.int32)), host_array(token)), jax.random.clone(start.keys)
-    settings = dict(max_len=edge.max_len, target_prefix=edge.target_prefix, drafter=edge.drafter)
+    settings: dict[str, Any] = dict(max_len=edge.max_len, target_prefix=edge.target_prefix, drafter=edge.drafter)
     end_tokens = end_array(edge.agreement.end_tokens)
-    self._side: DraftSide = _start_draft(edge.params, keys, start.condition, prefill, end_token=end_tokens, **settings)
+    self._side: DraftSide = side_programs.start(
+      edge.params, keys, start.condition, prefill, end_token=end_tokens, **settings
+    )
     if int(self._side.origin[0, 0]) != Origin.LOCAL:
       self._count(downlink_bytes=len(first.data))
     self._go_on()
@@ -363,7 +302,7 @@ class EdgeStream:
     if waiting.kept is not None and waiting.assumed is not None and frame.data == waiting.assumed[0]:
       return self._go_on() if not self._rounds else None
     if waiting.kept is not None:
-      self._side = _with_cache(waiting.kept, self._side.drafter.cache)
+      self._side = side_programs.with_cache(waiting.kept, self._side.drafter.cache)
       self._rounds = collections.deque(each._replace(is_void=True) for each in self._rounds)
     self._assumes = self._replies
     self._commit(waiting.draft, waiting.trace, verdict_of(reply.num_accepted, reply.next_token, num_local))
@@ -386,7 +325,7 @@ class EdgeStream:
     if newest is None or newest.assumed is None or newest.kept is not None or not valid < self._edge.pipeline:
       return None
     reply, verdict = newest.assumed
-    self._rounds[-1] = newest._replace(kept=_copied(_with_cache(self._side, ())))
+    self._rounds[-1] = newest._replace(kept=side_programs.copied(side_programs.with_cache(self._side, ())))
     self._assumes = extended(self._assumes, reply)
     self._commit(newest.draft, newest.trace, verdict)
     self._go_on()
@@ -397,29 +336,19 @@ class EdgeStream:
     zero = host_array(np.zeros(1, np.int32))
     edge, nothing = self._edge, Verdict.one(zero, zero)
     while (cursor := on_host(self._side.cursor)).live[0]:
-      step = _read_round if cursor.round < edge.num_prefix_rounds else _draft_round
+      step = side_programs.read if cursor.round < edge.num_prefix_rounds else side_programs.draft
       self._side, draft, trace = step(edge.params, self._side, drafter=edge.drafter)
       if needs_cloud(draft, cursor):
         frame = edge.codec.encode_draft(draft, cursor, edge.max_len, self._assumes)
         self._num_calls += 1
-        request, call = self._sent(self._num_calls, 0, *frame), _call_of(draft, cursor)
-        assumed = self._assumed(draft, call.round) if edge.pipeline > 1 else None
-        self._rounds.append(_Round(draft, trace, call, request, assumed))
+        request, call = self._sent(self._num_calls, 0, *frame), call_of(draft, cursor)
+        assumed = full_acceptance(draft, call.round, edge.codec, edge.agreement.end_tokens) if edge.pipeline > 1 else None
+        self._rounds.append(PendingRound(draft, trace, call, request, assumed))
         return
       self._commit(draft, trace, reply_to_nothing(draft, nothing))
 
-  def _assumed(self, draft: Draft, round_: int) -> tuple[bytes, Verdict] | None:
-    """The reply by which all drafts are accepted, and its verdict; None without drafts. An end token ends the row."""
-    tokens = np.asarray(draft.tokens)[0, : int(draft.num_drafted[0])].tolist()
-    if not tokens:
-      return None
-    end = next((index for index, token in enumerate(tokens) if token in self._edge.agreement.end_tokens), None)
-    accepted, token = (len(tokens), None) if end is None else (end, tokens[end])
-    reply = self._edge.codec.encode_reply(round_, accepted, token)
-    return reply, verdict_of(accepted, token, draft.num_local)
-
   def _commit(self, draft: Draft, trace: PyTree, verdict: Verdict) -> None:
-    self._side = _commit_reply(self._edge.params, self._side, draft, trace, verdict, drafter=self._edge.drafter)
+    self._side = side_programs.commit(self._edge.params, self._side, draft, trace, verdict, drafter=self._edge.drafter)
 
   def _sent(self, seq: int, part: int, frame: bytes, bits: int) -> Request:
     self._count(coded_bits=bits, uplink_bytes=len(frame), exchanges=1)
@@ -427,10 +356,3 @@ class EdgeStream:
 
   def _count(self, **more: int) -> None:
     self._traffic = self._traffic._replace(**{name: getattr(self._traffic, name) + value for name, value in more.items()})
-
-
-def _call_of(draft: Draft, cursor: Cursor) -> _Call:
-  """The numbers of a round's call; ``cursor`` is on the host."""
-  length = int(cursor.length[0])
-  read = int(draft.payload.read[0]) if isinstance(draft.payload, PendingTokens) else length - 1
-  return _Call(read + 1, length + int(draft.num_drafted[0]) - read, int(cursor.round))

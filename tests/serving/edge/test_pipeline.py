@@ -16,7 +16,9 @@ from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.observer import Observer
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.server.in_process import LocalCloud
+from jaxspec.serving.server.stream_state import Stream
 from jaxspec.serving.wire.bitstream import MessageError
+from jaxspec.serving.wire.cloud import CloudError
 from jaxspec.serving.wire.framing import REPLY, VOID
 from tests.helpers import slow_but
 from tests.serving.edge.faulty import KILLS, Fault, FaultyCloud, Killed
@@ -155,6 +157,15 @@ def test_an_edge_that_is_killed_goes_on_from_its_journal(tmp_path, after):
       written = [record[16:] for record in journal.records[2:]]
     same_as_waiting(out, 0)
     assert written == [reply for _, reply in frames] and replies.resumes == 0
+
+
+def test_a_cloud_that_tests_void_drafts_is_refused(monkeypatch):
+  """Their tokens would continue a prefix that the row does not have. Equal rounds are not enough, nor is no test at all."""
+  by_round = lambda self, frame: self.profile.codec.assumption(frame)[0] != int(self.cursor.round)
+  for wrong in (by_round, lambda self, frame: False):
+    monkeypatch.setattr(Stream, "is_void", wrong)
+    with pytest.raises((MessageError, CloudError)):
+      run(wire())
 
 
 def test_a_reply_must_fit_its_draft():
