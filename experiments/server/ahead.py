@@ -172,7 +172,7 @@ def compared(runs: list[Run], waits: list[Run], near: list[Run], network: str, p
   by_model, number = modelled(runs, near, network, pipeline), np.full(len(runs), float(case.tokens))
   per = lambda above, below: list(map(float, ratio(above, below, clusters=prompts)))
   return {
-    "rounds": float(of("rounds").mean()), "full": float(of("full").sum() / of("rounds").sum()),
+    "rounds": float(of("rounds").mean()), "full": float(of("full").sum() / of("rounds").sum()) if pipeline else None,
     "void": float(of("void").mean()), "up": float(of("up").mean()),
     "ms_per_token": per(1e3 * of("seconds"), number), "modelled_ms_per_token": per(1e3 * by_model, number),
     "over_model": per(of("seconds"), by_model), "over_waiting": list(map(float, paired(runs, waits, prompts, 0.95))),
@@ -180,9 +180,10 @@ def compared(runs: list[Run], waits: list[Run], near: list[Run], network: str, p
 
 
 def cells_of(name: str, network: str, entry: dict[str, Any]) -> list[str]:
-  """A row of the table."""
+  """A row of the table; the share of rounds without a token is known where there is no bonus token."""
+  full = "" if entry["full"] is None else f"{100 * entry['full']:.0f}%"
   return [
-    name, network, f"{entry['rounds']:.1f}", f"{100 * entry['full']:.0f}%", f"{entry['void']:.1f}", f"{entry['up']:,.0f}",
+    name, network, f"{entry['rounds']:.1f}", full, f"{entry['void']:.1f}", f"{entry['up']:,.0f}",
     shown(entry, "ms_per_token", 1), shown(entry, "modelled_ms_per_token", 1), shown(entry, "over_model"),
     shown(entry, "over_waiting"),
   ]  # fmt: skip
