@@ -382,7 +382,7 @@ MUTANTS = (
   ),
   Mutant(
     "the threshold goes on from the last draft", "jaxspec/codecs/conformal.py",
-    '"text": num_accepted + 1', '"text": num_drafted + 1', contract("sqs"),
+    '"text": num_committed', '"text": num_drafted + 1', contract("sqs"),
   ),
   Mutant(
     "counts are compared with the size of a support", "jaxspec/rules/lossless_sparse.py",
