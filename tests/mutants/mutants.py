@@ -370,6 +370,11 @@ MUTANTS = (
   ),
   # Compressed drafts.
   Mutant(
+    "a round without a bonus token moves the threshold for one", "jaxspec/codecs/conformal.py",
+    '"text": num_committed', '"text": num_accepted + 1',
+    ("tests/contract/test_contract.py::test_whole_contract[sqs, no bonus]",),
+  ),
+  Mutant(
     "drafts are drawn before they are quantized", _SQS,
     "jnp.where(drafted, at_position(distribution.ids, entry), 0)",
     "jnp.where(drafted, jnp.sum(jnp.cumsum(q, 1)[:, :-1] <= rng.uniform(keys, position)[:, None], 1, dtype=jnp.int32), 0)",
