@@ -34,6 +34,7 @@ def own(class_models, tmp_path):
   return folder
 
 
+@pytest.mark.slow
 def test_a_training_is_drawn_stopped_resumed_and_decodes(run, fails, own, tmp_path):
   """A stopped and resumed training has the checkpoint and the logs of an undisturbed one; another one is refused."""
   command = ("train", "inter-head", "--model", "own", *short(num_layers=1))

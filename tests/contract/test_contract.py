@@ -42,9 +42,10 @@ def test_every_method_has_a_case():
   assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "ciar", "cspd"}
 
 
-# Some differ from a default case in their rule or their prefix alone; others are enumerated or have their own default tests
-# in tests/core. `test_whole_contract` and the slow suite run them all.
-SLOW = {"eagle-lantern", "gsd", "scaled", "ciar", "sjd", "scale-ciar", "scale-speculative", "step-ciar", "step-speculative"}
+# Some differ from a default case in their rule or their prefix alone; others are enumerated or have their own
+# default tests (test_branches.py, tests/core, tests/drafters). `test_whole_contract` and the slow suite run them all.
+SLOW = {"eagle-lantern", "gsd", "scaled", "ciar", "sjd", "sjd, branches", "ngram"}
+SLOW |= {"scale-ciar", "scale-speculative", "step-ciar", "step-speculative"}
 
 
 @pytest.mark.parametrize("name", slow_but(CASES, CASES.keys() - SLOW))

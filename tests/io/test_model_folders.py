@@ -241,6 +241,7 @@ def test_chameleon_brings_its_image_tokenizer(places, tmp_path):
   assert pipe.target.config.layout == "lumina" and pipe.family.tokenizer.config == tiny_chameleon.VQ
 
 
+@pytest.mark.slow
 def test_janus_and_emu3_bring_their_image_tokenizers(places, tmp_path):
   """By name and as a folder; Emu3's tokenizer lies beside its network, under its released name."""
   hub_folders.cache(places, "acme/janus", janus_golden.FOLDER / "target")
