@@ -196,6 +196,8 @@ def read_fields(folder: Path, architecture: Architecture) -> dict[str, Any]:
     return architecture.read_config(document)
   except (KeyError, TypeError, ValueError, AttributeError) as error:
     text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, (TypeError, AttributeError)):  # of a value that is no number or no object
+      text = f"a field has another type of value than released ones ({text})"
     raise ValueError(text if str(file) in text else f"{file}: {text}") from error
 
 

@@ -129,8 +129,11 @@ def released_config(path: str | os.PathLike[str]) -> Any | None:
   found = [released.read_config for released in _auto().for_folder(names, config).values()]
   if not found or found[0] is None:
     return None
-  with values_as(CheckpointError):
+  try:
     return found[0](folder)
+  except ValueError as error:
+    line = str(error)
+    raise CheckpointError(line if str(folder) in line else f"Cannot read the config of {path}: {line}") from error
 
 
 def _kept(reference: hub.Reference) -> Path | None:
@@ -197,9 +200,10 @@ def _local(path: Path) -> Source | None:
     return None
   seen = itertools.islice(_names(path), _MOST_NAMES)
   names = tuple(name for name in seen if name.endswith(_READ) and (path / name).is_file())
-  if not any(name.endswith(WEIGHT_SUFFIXES) and Path(name).name != checkpoints.PARAMS_FILE for name in names):
-    return None
-  if not config.keys() & set(_RELEASED_FIELDS) and not _auto().for_folder(names, config):
+  has_weights = any(name.endswith(WEIGHT_SUFFIXES) and Path(name).name != checkpoints.PARAMS_FILE for name in names)
+  has_fields = bool(config.keys() & set(_RELEASED_FIELDS))
+  # A config without weights is of a released network too: a plan needs no more, and a conversion names what is missing.
+  if not (has_weights or has_fields) or (not (has_weights and has_fields) and not _auto().for_folder(names, config)):
     return None
   return Source(path, path.resolve().name, kept_conversions.of_files(path / name for name in names), names, config)
 

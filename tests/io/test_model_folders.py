@@ -294,6 +294,23 @@ def test_errors_of_one_line(places, released, tmp_path, monkeypatch):
     assert next(iter(config.values())) in fails(folder)
     hub_folders.cache(places, f"acme/{name}", folder)
     assert f"hf:acme/{name}@{COMMIT}" in fails(f"hf:acme/{name}")
+  # Configs of other values, and a folder without its weights, whose config is enough for a plan.
+  odd = shutil.copytree(janus_golden.FOLDER / "target", tmp_path / "odd")
+  whole = json.loads((odd / "config.json").read_text())
+  for fields, words in (
+    ({"language_config": None}, "another type of value"),
+    ({"gen_head_config": {}}, "'params' is missing"),
+  ):
+    (odd / "config.json").write_text(json.dumps(whole | fields))
+    assert words in fails(odd) and "odd/config.json" in fails(odd)
+  narrow = whole | {"language_config": whole["language_config"] | {"hidden_size": 0}}
+  (odd / "config.json").write_text(json.dumps(narrow))
+  with pytest.raises(CheckpointError, match="config of .*odd: Must have dim"):
+    find_model(str(odd))
+  (odd / "config.json").write_text(json.dumps(whole))
+  for file in odd.glob("pytorch_model*"):
+    file.unlink()
+  assert "No weights in" in fails(odd) and find_model(str(odd)).config.dim == 64
   # A download that did not end has broken links.
   snapshot = hub_folders.cache(places, "acme/half", released)
   (snapshot / "model.safetensors").resolve().unlink()
