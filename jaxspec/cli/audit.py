@@ -218,7 +218,7 @@ def _enumerated(pair, method):
     gamma=options.get("gamma", 0),
     window=options.get("window", 0),
     recycle=options.get("recycle", ""),
-    initial=options.get("initial", ""),
+    initial=method.initial_source(None) if isinstance(method, JacobiMethod) else "",  # the vocabulary has no grid
   )
   space = TokenSpace(vocab_size=pair.vocab_size, codebook=lambda: jnp.asarray(pair.codebook))
   rule, tables = method.rule(BuildContext(SamplingConfig(), space))

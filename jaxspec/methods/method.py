@@ -119,10 +119,12 @@ class Expected(NamedTuple):
   """Expected number of tokens of a row per pass of the target.
 
   ``draft_calls`` are the passes of the draft network per pass of the target; None: the constant `Drafter.calls_per_round`.
+  ``inputs`` are tokens that a pass of the target reads; None: the drafter's window and the newest token.
   """
 
   tokens: float
   draft_calls: float | None = None
+  inputs: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,13 +179,18 @@ class Method:
     """Tokens of a row per pass of the draft network: 1 for a chain, a beam for a tree."""
     return 1
 
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
     """Expected tokens of a row per pass of the target.
 
     Args:
       acceptance: conditional acceptance probability of a draft.
       num_tokens: tokens of a row.
+      calls: calls of the target per token, of a method that accepts tokens locally; None: the method's own.
+    Raises:
+      ValueError: for calls of another method, or calls that cannot be reached.
     """
+    if calls is not None:
+      raise ValueError(f"Must have a method that accepts tokens locally (ciar) for its calls, we instead got {self.name}")
     return Expected(expected_tokens(acceptance, self.longest_path()))
 
   def check_length(self, num_tokens: int) -> None:

@@ -155,6 +155,8 @@ MORE = {
   "sjd, gumbel": Case(methods.Sjd(window=3, recycle="gumbel"), history_free=False),
   "sjd, gumbel branches": Case(methods.Sjd(window=2, branch=2, recycle="gumbel", initial="above"), history_free=False),
   "speculative, block": Case(methods.Speculative(gamma=3, verify="block"), WARPED),
+  "speculative, no bonus": Case(methods.Speculative(gamma=2, bonus=False), WARPED),
+  "sqs, no bonus": Case(dataclasses.replace(SQS, bonus=False), history_free=False),
   "eagle-chain, block": Case(methods.EagleChain(gamma=3, verify="block")),
   "sqs, block": Case(methods.Sqs(max_drafts=3, ell=8, beta1=0.2, eta=0.3, alpha=0.1, verify="block"), history_free=False),
   "sjd, certain": Case(methods.Sjd.published(window=3), history_free=False),
