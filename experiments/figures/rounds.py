@@ -162,6 +162,12 @@ PICTURES = {
     ),
     vectors=True,
   ),
+  "rows": Picture(
+    (
+      Strip("Two rows of an image are open, the lower one behind", "cccccmmmmm", "ccmmmmmmmm"),
+      Strip("One pass of the target draws the next token of each", "cccccTmmmm", "ccTmmmmmmm"),
+    ),
+  ),
   "scale-speculative": Picture((
     Strip("The draft network draws whole scales", "cccddd"),
     Strip("One pass of the target tests each scale: min(1, P/Q)", "cccVVX"),

@@ -121,22 +121,24 @@ def result(side: DraftSide, drafter: Drafter) -> DecodeResult:
 
 
 def scheduled_result(
-  tokens: Array, drawn_in: Array, num_passes: int, *, metrics: PyTree = (), report: PyTree = ()
+  tokens: Array, drawn_in: Array, num_passes: int, *, num_rounds: int, metrics: PyTree = (), report: PyTree = ()
 ) -> DecodeResult:
   """Result of whole rows whose target draws their tokens by a schedule, without drafts.
 
   Args:
     tokens: ``[B, N]`` or ``[B, N, C]``.
     drawn_in: ``[N]`` int32, the pass that draws each token; 0 is the prefill, which is one of ``num_passes``.
+    num_rounds: rounds after the prefill.
     metrics: leaves ``[B, N]``.
   """
   rows, length = tokens.shape[:2]
-  none, calls = jnp.zeros((rows,), jnp.int32), jnp.full((rows,), num_passes, jnp.int32)
+  full = lambda number: jnp.full((rows,), number, jnp.int32)
+  none = full(0)
   commit_round = jnp.broadcast_to(drawn_in.astype(jnp.int32), (rows, length))
   return DecodeResult(
     tokens=tokens,
-    lengths=jnp.full((rows,), length, jnp.int32),
-    counters=Counters(calls, none, none, none, calls, none),
+    lengths=full(length),
+    counters=Counters(full(num_rounds), none, none, none, full(num_passes), none),
     accepted_mask=jnp.zeros((rows, length), bool),
     origin=jnp.where(commit_round == 0, int(Origin.FIRST), int(Origin.BONUS)).astype(jnp.int8),
     commit_round=commit_round,

@@ -171,7 +171,7 @@ def _result(tokens: Array, order: Array, schedule: tuple[Bucket, ...]) -> Decode
   """The result of a decode whose i-th iteration committed its ``count`` tokens in every row; iteration 0 is the prefill."""
   counts = [iteration.count for bucket in schedule for iteration in bucket.iterations]
   drawn_in = jnp.repeat(jnp.arange(len(counts)), jnp.asarray(counts), total_repeat_length=order.shape[1])
-  return scheduled_result(tokens, drawn_in, len(counts), report=MaskedReport(order))
+  return scheduled_result(tokens, drawn_in, len(counts), num_rounds=len(counts), report=MaskedReport(order))
 
 
 def generate_masked(

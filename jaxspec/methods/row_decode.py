@@ -74,7 +74,9 @@ class RowDecode:
       raise ValueError(f"Must have no end_token for images, we instead got {end_token}")
     tokens, drawn_from = self._draw(params.target, keys, condition)
     metrics = self._audit(params.target, condition, tokens, drawn_from) if self.audit else ()
-    return scheduled_result(tokens, jnp.asarray(self.schedule.drawn_in), self.schedule.num_passes, metrics=metrics)
+    passes = self.schedule.num_passes
+    drawn_in = jnp.asarray(self.schedule.drawn_in)
+    return scheduled_result(tokens, drawn_in, passes, num_rounds=passes - 1, metrics=metrics)
 
   def _draw(self, params: ModelParams, keys: Key, condition: PyTree) -> tuple[Array, Array]:
     """Tokens ``[B, N]``, and in an audit the processed logits ``[B, N, V]`` that they are drawn from, else ``[B, 0, V]``."""
