@@ -8,8 +8,7 @@ bundle's defaults and the sweeps of an audit.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.network import Network
@@ -70,9 +69,18 @@ class BuildContext:
     return dataclasses.replace(self.sampling.warp(), legal=self.space.legal)
 
 
-# (params, keys [B], condition, max_len, end_token) -> result; hashable, and equal for equal settings: it is a static
-# argument of the compiled decode.
-DecodeFn = Callable[[SpecParams, Key, PyTree, int, "int | tuple[int, ...] | None"], DecodeResult]
+class DecodeFn(Protocol):
+  """A whole decode; hashable, and equal for equal settings: it is a static argument of the compiled program.
+
+  ``window`` is the number of inputs of a pass besides one token of the row, as `Drafter.window`.
+  """
+
+  @property
+  def window(self) -> int: ...
+
+  def __call__(
+    self, params: SpecParams, keys: Key, condition: PyTree, max_len: int, end_token: int | tuple[int, ...] | None
+  ) -> DecodeResult: ...
 
 
 class Parts(NamedTuple):
@@ -89,6 +97,12 @@ class Parts(NamedTuple):
   verifier: Verifier | None
   target_prefix: int = 0
   decode: DecodeFn | None = None
+
+  @property
+  def window(self) -> int:
+    """Inputs of a pass of the target besides the last committed token."""
+    part = self.drafter if self.decode is None else self.decode
+    return 0 if part is None else part.window
 
   def pair(self) -> tuple[Drafter, Verifier]:
     """Drafter and verifier.

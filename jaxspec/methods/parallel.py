@@ -68,6 +68,7 @@ class ParallelDecode:
   steps: str
   stop: int | None
   guidance_fn: GuidanceFn
+  window: ClassVar[int] = 0
 
   def __call__(
     self, params: SpecParams, keys: Key, condition: PyTree, max_len: int, end_token: int | tuple[int, ...] | None

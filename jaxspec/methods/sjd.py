@@ -17,6 +17,8 @@ from jaxspec.rules.lossless import lossless
 from jaxspec.rules.sampled_tree_rule import SampledTreeRule
 from jaxspec.verifiers.target import target_logits
 
+INITIAL = ("auto", *SOURCES)
+
 # Inputs of a pass grow with ``branch ** depth``.
 MOST_NODES = 1024
 
@@ -27,7 +29,9 @@ class JacobiMethod(Method):
 
   window: int = option(15, "Drafts per pass of Jacobi decoding; published windows of 16 tokens hold 15 drafts.", ge=1)
   recycle: str = option("coupled", "How a Jacobi window uses its last pass (fresh is as published).", choices=RECYCLING)
-  initial: str = option("uniform", "Where new positions of a Jacobi window copy from.", choices=SOURCES)
+  initial: str = option(
+    "auto", "Where new positions of a Jacobi window copy from; auto: above, and uniform without a grid.", choices=INITIAL
+  )
   point_mass: bool = option(False, "Call uniform initial drafts certain, as the released Jacobi code does.")
 
   def drafts_per_round(self) -> int:
@@ -37,6 +41,12 @@ class JacobiMethod(Method):
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""
     check_chain("window", self.window, num_tokens, whole=True)
+
+  def initial_source(self, grid: tuple[int, int] | None) -> str:
+    """Where new positions copy from, one of `SOURCES`, on a host with this grid."""
+    if self.initial != "auto":
+      return self.initial
+    return "uniform" if grid is None else "above"
 
   def drafter(self, context: BuildContext) -> Drafter:
     """The drafter; errors as in `window_drafter`."""
@@ -49,10 +59,10 @@ class JacobiMethod(Method):
       ValueError: without a vocabulary, or without a grid if initial drafts read a neighbour.
     """
     vocab_size = need(context.space.vocab_size, "vocab_size", self.name)
-    columns = 1
-    if self.initial != "uniform":
-      columns = need(context.space.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
-    initial = WindowInit(self.initial, "sample", self.point_mass)
+    source, columns = self.initial_source(context.space.grid), 1
+    if source != "uniform":
+      columns = need(context.space.grid, f"a grid (for initial drafts from {source})", self.name)[1]
+    initial = WindowInit(source, "sample", self.point_mass)
     return JacobiDrafter(
       window=self.window,
       vocab_size=vocab_size,
@@ -132,5 +142,5 @@ class Sjd(ExactTest, JacobiMethod):
   @classmethod
   def published(cls, **options: Any) -> Self:
     """The published method: fresh drafts, and uniform initial drafts as point masses; ``options`` override that."""
-    settings: dict[str, Any] = {"recycle": "fresh", "point_mass": True}
+    settings: dict[str, Any] = {"recycle": "fresh", "initial": "uniform", "point_mass": True}
     return cls(**(settings | options))

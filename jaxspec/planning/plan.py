@@ -186,7 +186,7 @@ def make_plan(
     model=model, target=target, device=device, mesh=mesh, method=method, sampling=sampling, dtype=dtype,
     parameters=target.num_parameters,
     draft=None if needs.draft is None else (needs.draft.network.name, needs.draft.num_parameters),
-    window=needs.parts.drafter.window if needs.parts.drafter is not None else 0,
+    window=needs.parts.window,
     acceptance=accepted, halves=halves, memory=memory, largest=(memory.most_rows() or 0) * mesh.data,
     batches=tuple(map(of, batches)), named_draft=draft, calls=calls,
   )  # fmt: skip

@@ -86,7 +86,7 @@ def speed_of(
   caches = {need.name: need.bytes(rows) for need in memory.needs}
   is_vectors = target.draws_continuous
   steps = _chain_steps(sampling) if isinstance(sampling, ContinuousSampling) else 0
-  window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
+  window = needs.parts.window
   # Attended slots of an input: the whole cache, or the known tokens of a masked network, half of all on average.
   slots = (model.num_tokens + 1) // 2 if target.is_masked else model.prefix + model.num_tokens + window
 
@@ -107,7 +107,7 @@ def speed_of(
 
   alone = of_target(1, 1)
   draft, calls, seconds = None, 0.0, 0.0
-  if needs.parts.decode is not None:  # MAR's schedule: one pass draws all tokens of an iteration
+  if needs.parts.decode is not None and is_vectors:  # MAR's schedule: one pass draws all tokens of an iteration
     scored = of_target(1, round(expected.tokens))
   else:
     inputs = window + 1 if expected.inputs is None else round(expected.inputs)
