@@ -51,7 +51,7 @@ def options_for(cls: type, *names: str) -> Callable[[Callable], Callable]:
   return add
 
 
-class _IntOrWord(click.ParamType):
+class IntOrWord(click.ParamType):
   """A whole number, or one of a few words."""
 
   name = "integer"
@@ -71,7 +71,7 @@ def value_type(options: Iterable[Option]) -> click.ParamType:
     return click.STRING
   kinds = {option.kind for option in options}
   if kinds == {int} and (words := {word: None for option in options for word in option.spec.words}):
-    return _IntOrWord(tuple(words))
+    return IntOrWord(tuple(words))
   choices = [option.spec.choices for option in options]
   if kinds == {str} and None not in choices:
     return click.Choice(list(dict.fromkeys(choice for each in choices for choice in each or ())))

@@ -16,7 +16,7 @@ from jaxspec.methods.method import Parts
 from jaxspec.verifiers.target import TargetVerifier
 
 AUTO = "auto"
-# Passes of 1, 2, 4, ... inputs: on a CPU the time of a pass steps up after these (docs/performance.md).
+# Passes of 1, 2, 4, ... inputs: on a CPU the time of a pass steps up after these.
 CHAIN_WIDTHS, WINDOW_WIDTHS = (0, 1, 3, 7), (0, 1, 3, 7, 15)
 
 

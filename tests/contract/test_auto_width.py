@@ -19,12 +19,13 @@ from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.rules.block_rule import block
 from jaxspec.testing import Tape, enumerate_outcomes, first_draw, round_draws
 from jaxspec.verifiers.target import no_feedback, target_features, target_logits
 from tests.contract import networks
 from tests.contract.cases import ROWS, Case
 from tests.contract.cases import N as LENGTH
-from tests.contract.test_enumeration import TABLES, WARP, V, _halves, _head_side, _side
+from tests.contract.test_enumeration import BLOCK, TABLES, WARP, V, _halves, _head_side, _side
 from tests.helpers import slow_but
 
 N, WIDTHS = 5, (0, 1, 2)
@@ -57,21 +58,23 @@ def _alone(drafter, verifier):
   return jax.jit(jax.vmap(one, in_axes=(None, 0)))
 
 
-def _tape():
-  """Rounds 0 and 1 have at most 2 and 1 drafts, rounds 2 and 3 none."""
+def _tape(tests=(2, 2)):
+  """Rounds 0 and 1 have at most 2 and 1 drafts, rounds 2 and 3 none; ``tests`` are the cells of those of round 0."""
   drafted = [(rng.Stream.DRAFT, 0, 0), (rng.Stream.DRAFT, 0, 1), (rng.Stream.DRAFT, 1, 0)]
   judged = [first_draw(), *round_draws(0, tests=2), *round_draws(1, tests=1), *round_draws(2), *round_draws(3)]
-  return Tape.all_outcomes(dict.fromkeys([*drafted, *judged], 2))
+  return Tape.all_outcomes(dict.fromkeys([*drafted, *judged], 2) | dict(zip(round_draws(0, tests=2), tests)))
 
 
-def _verifier(feedback_fn):
-  return jaxspec.TargetVerifier(HOST, jaxspec.lossless, warp=WARP, feedback_fn=feedback_fn, widths=(1, 2))
+def _verifier(feedback_fn, rule=jaxspec.lossless):
+  return jaxspec.TargetVerifier(HOST, rule, warp=WARP, feedback_fn=feedback_fn, widths=(1, 2))
 
 
-@pytest.mark.parametrize("family", slow_but(FAMILIES, ["chain"]))
+@pytest.mark.parametrize("family", slow_but([*FAMILIES, "chain, block"], ["chain"]))
 def test_every_outcome_of_a_decode(family):
-  inner, feedback_fn, draft_params = FAMILIES[family]
-  drafter, tape = AutoWidthDrafter(inner, WIDTHS), _tape()
+  is_block = family.endswith("block")
+  inner, feedback_fn, draft_params = FAMILIES[family.partition(",")[0]]
+  drafter, tape = AutoWidthDrafter(inner, WIDTHS), _tape(BLOCK[0]) if is_block else _tape()
+  verifier = _verifier(feedback_fn, block if is_block else jaxspec.lossless)
   seen = set()
   for seed in TABLES:
     probs = _probs(seed)
@@ -79,7 +82,7 @@ def test_every_outcome_of_a_decode(family):
     outs = []
 
     def decode(keys, params=params, outs=outs):
-      outs.append(_alone(drafter, _verifier(feedback_fn))(params, keys))
+      outs.append(_alone(drafter, verifier)(params, keys))
       return outs[0].tokens[:, 0]
 
     error = enumerate_outcomes(decode, tape, V) - networks.joint(probs, V, N)
@@ -128,7 +131,7 @@ def test_contract(name):
   case = CONTRACT[name]
   condition = case.condition(ROWS)
   out = testing.check_contract(
-    case.parts, condition, max_len=LENGTH, key=testing.fast_keys(1, ROWS), num_alone=3,
+    case.parts, condition, max_len=LENGTH, key=testing.fast_keys(2, ROWS), num_alone=3,
     drivers=name in ("speculative", "sjd"),
   )  # fmt: skip
   if case.method.is_exact:  # also in a batch, whose rows share the lengths
