@@ -63,13 +63,17 @@ def _check_alone(context: click.Context) -> None:
 
 
 @contextlib.contextmanager
-def shown() -> Iterator[engine.OnWrite]:
-  """Gives the callback of a conversion, which shows the number of written tensors on stderr."""
-  with Working("reading weights") as working:
+def shown(of: str = "") -> Iterator[engine.OnWrite]:
+  """Gives the callback of a conversion, which shows the number of written tensors on stderr.
+
+  Args:
+    of: text before the stages.
+  """
+  with Working(f"{of}reading weights") as working:
 
     def on_write(done: int, total: int) -> None:
       if not done:
-        working("writing weights")
+        working(f"{of}writing weights")
       working.step(done, total, "tensor")
 
     yield on_write

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from jaxspec.io import checkpoints
 from jaxspec.io.text import emu3_vocabulary
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, from_json
+from jaxspec.models import registry
 from jaxspec.models.language.emu3 import Emu3Config
 
 from . import command, emu3_tokenizer, emu3_vq, engine, hugging_face, llama, released
@@ -129,13 +130,9 @@ def convert_folder(
     raise ValueError(f"Must have the vocabulary of {source} ({names}, or --tokenizer), we instead got none")
   tokenizer = from_json(tokenizer_json, text or source)
   ids = emu3_vocabulary.read_ids(tokenizer, text or source)
-  beside = source.resolve().parent / VQ_NAME
-  image = beside if image is None and beside.is_dir() else image
-  pixels = _PIXELS if image is None else _pixels_of(image)
-  if area is None:
-    area = hugging_face.read_json(source / hugging_face.CONFIG_FILE).get("image_area", IMAGE_AREA)
-  if type(area) is not int or area < 1:
-    raise ValueError(f"Must have a positive number of pixels as image_area of {source}, we instead got {area!r}")
+  image = _vision_tokenizer_of(source) if image is None else image
+  pixels = _pixels_of(image)
+  area = _area_of(source) if area is None else area
   prompts = {"suffix": suffix, "null_text": tuple(tokenizer.encode(negative, add_special_tokens=False).ids)}
   fields = content.fields | ids | prompts | image_size(ratio, area, pixels) | fields
   try:
@@ -157,13 +154,40 @@ def convert_folder(
   return config
 
 
-def _pixels_of(folder: Path) -> int:
-  """Pixels of a code along one side, of the folder of a vision tokenizer."""
-  content = hugging_face.read_folder(folder, emu3_vq.ARCHITECTURE)
-  return emu3_vq.FAMILY.infer_config({}, content.fields).factor
+def _vision_tokenizer_of(folder: Path) -> Path | None:
+  """The folder of the vision tokenizer that lies beside that of a network."""
+  beside = folder.resolve().parent / VQ_NAME
+  return beside if beside.is_dir() else None
 
 
-RELEASED = released.of_model_type(ARCHITECTURE.model_type, convert_folder)
+def _pixels_of(tokenizer: Path | None) -> int:
+  """Pixels of a code along one side, of the folder of a vision tokenizer; None is the released one."""
+  if tokenizer is None:
+    return _PIXELS
+  return emu3_vq.FAMILY.infer_config({}, hugging_face.read_fields(tokenizer, emu3_vq.ARCHITECTURE)).factor
+
+
+def _area_of(folder: Path) -> int:
+  """Pixels of an image, of the folder of a network."""
+  area = hugging_face.read_json(folder / hugging_face.CONFIG_FILE).get("image_area", IMAGE_AREA)
+  if type(area) is not int or area < 1:
+    raise ValueError(f"Must have a positive number of pixels as image_area of {folder}, we instead got {area!r}")
+  return area
+
+
+def released_config(folder: Path) -> Emu3Config:
+  """The config of a released folder, whose weights need not be there; without a vocabulary the ids are those of Emu3-Gen.
+
+  Raises:
+    ValueError: one line naming what is missing or damaged.
+  """
+  fields, text = hugging_face.read_fields(folder, ARCHITECTURE), emu3_tokenizer.read(folder)
+  ids = {} if text is None else emu3_vocabulary.read_ids(from_json(text, folder), folder)
+  size = image_size("1:1", _area_of(folder), _pixels_of(_vision_tokenizer_of(folder)))
+  return registry.make_config(FAMILY.name, fields | ids | size)
+
+
+RELEASED = released.of_model_type(ARCHITECTURE.model_type, convert_folder, released_config)
 
 
 def _in_words(config: Emu3Config) -> str:

@@ -162,6 +162,24 @@ def read_folder(folder: Path, architecture: Architecture) -> Source:
   Raises:
     ValueError: one line naming what is missing or damaged.
   """
+  fields = read_fields(folder, architecture)
+  files = weight_files(folder)
+  tensors = read_tensors(folder, files)
+  tokenizer = folder / TOKENIZER_FILE
+  return Source(
+    with_prefix(tensors, architecture.prefix),
+    fields,
+    read_bytes(tokenizer) if tokenizer.is_file() else None,
+    {"source": folder.resolve().name, "source_sha256": digest(files), "licence": "unknown"},
+  )
+
+
+def read_fields(folder: Path, architecture: Architecture) -> dict[str, Any]:
+  """Config fields of a hub folder; its weights need not be there.
+
+  Raises:
+    ValueError: one line naming what is missing or damaged.
+  """
   if not folder.is_dir():
     raise ValueError(f"Must have a folder with {CONFIG_FILE} and weights, {folder} is none")
   document = read_json(folder / CONFIG_FILE)
@@ -175,19 +193,12 @@ def read_folder(folder: Path, architecture: Architecture) -> Source:
     file = folder / CONFIG_FILE
     if more:
       document["eos_token_id"] = [*end_ids(document, None), *more]
-    fields = architecture.read_config(document)
+    return architecture.read_config(document)
   except (KeyError, TypeError, ValueError, AttributeError) as error:
     text = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, (TypeError, AttributeError)):  # of a value that is no number or no object
+      text = f"a field has another type of value than released ones ({text})"
     raise ValueError(text if str(file) in text else f"{file}: {text}") from error
-  files = weight_files(folder)
-  tensors = read_tensors(folder, files)
-  tokenizer = folder / TOKENIZER_FILE
-  return Source(
-    with_prefix(tensors, architecture.prefix),
-    fields,
-    read_bytes(tokenizer) if tokenizer.is_file() else None,
-    {"source": folder.resolve().name, "source_sha256": digest(files), "licence": "unknown"},
-  )
 
 
 def weight_files(folder: Path) -> list[Path]:

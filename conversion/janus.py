@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from jaxspec.io import checkpoints
 from jaxspec.io.text import janus_vocabulary
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE, from_json
+from jaxspec.models import registry
 from jaxspec.models.janus import JanusConfig
 from jaxspec.models.nn.rope_text import Rope
 
@@ -124,7 +125,18 @@ def convert_folder(
   return config
 
 
-RELEASED = released.of_model_type(ARCHITECTURE.model_type, convert_folder)
+def released_config(folder: Path) -> JanusConfig:
+  """The config of a released folder, whose weights need not be there; without ``tokenizer.json`` the ids are those of 7B.
+
+  Raises:
+    ValueError: one line naming what is missing or damaged.
+  """
+  fields, file = hugging_face.read_fields(folder, ARCHITECTURE), folder / TOKENIZER_FILE
+  ids = janus_vocabulary.read_ids(from_json(hugging_face.read_bytes(file), file), file) if file.is_file() else {}
+  return registry.make_config(FAMILY.name, fields | ids)
+
+
+RELEASED = released.of_model_type(ARCHITECTURE.model_type, convert_folder, released_config)
 
 
 @command.converter(exports=False)

@@ -7,21 +7,26 @@ from pathlib import Path
 from typing import Any
 
 from jaxspec.io.converters import Released
+from jaxspec.models import registry
 
 from . import command, engine, hugging_face
 
 
-def of_model_type(model_type: str, convert_folder: Callable[..., Any]) -> Released:
+def of_model_type(
+  model_type: str, convert_folder: Callable[..., Any], read_config: Callable[[Path], Any] | None = None
+) -> Released:
   """Folders of the hub, by the ``model_type`` of their ``config.json``.
 
   Args:
     convert_folder: ``(source, destination, fields, on_write=...)``; the fields are empty.
+    read_config: as in `Released`.
   """
 
   def convert(source: Path, destination: Path, *, on_write: engine.OnWrite) -> Any:
     return convert_folder(source, destination, {}, on_write=on_write)
 
-  return Released(convert, reads_folder=lambda names, config: config.get("model_type") == model_type)
+  reads_folder = lambda names, config: config.get("model_type") == model_type
+  return Released(convert, reads_folder=reads_folder, read_config=read_config)
 
 
 def of_folder(architecture: hugging_face.Architecture, read: hugging_face.ReadFn | None = None) -> Released:
@@ -34,7 +39,10 @@ def of_folder(architecture: hugging_face.Architecture, read: hugging_face.ReadFn
   def convert_folder(source: Path, destination: Path, fields: dict[str, Any], *, on_write: engine.OnWrite) -> Any:
     return hugging_face.convert_folder(source, destination, architecture, fields, None, read, on_write=on_write)
 
-  return of_model_type(architecture.model_type, convert_folder)
+  def read_config(folder: Path) -> Any:
+    return registry.make_config(architecture.family.name, hugging_face.read_fields(folder, architecture))
+
+  return of_model_type(architecture.model_type, convert_folder, read_config)
 
 
 def of_file(

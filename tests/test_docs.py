@@ -66,6 +66,7 @@ def test_examples_of_the_page_on_adding_things():
   assert pipe_family.decode(np.array([[0, 1, 2]])).tolist() == [[[[0] * 3, [127] * 3, [255] * 3]]]
 
 
+@pytest.mark.slow
 def test_the_n_gram_lookup_of_that_page():
   """On a chain that goes round: it finds nothing in the first round, and all that it drafts is accepted."""
   scope = {}

@@ -21,7 +21,7 @@ PRINTS = {
 IMAGES = {"compare_methods": 1, "cloud_calls": 4, "continuous_tokens": 2}
 
 
-@pytest.mark.parametrize("name", slow_but(PRINTS, ["own_method"]))
+@pytest.mark.parametrize("name", slow_but(PRINTS, []))
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr("sys.argv", [name])

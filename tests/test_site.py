@@ -153,7 +153,6 @@ def test_examples_of_the_methods_fit_the_shipped_networks(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.long_runs
 @pytest.mark.parametrize("name", METHODS)
 def test_examples_of_the_methods_run(name):
   scope = {}

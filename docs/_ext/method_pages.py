@@ -8,7 +8,7 @@ Marks in a page name its tables; the text between the marks is generated::
     <!-- end -->
 
     <!-- figures: scenes_speed
-    rows: plain decoding; GSD, defaults
+    rows: plain decoding; GSD, G 14
     columns: decode; batch; target calls
     where: batch = 1
     -->

@@ -114,8 +114,8 @@ def valid_messages(limits: Limits, generator: np.random.Generator) -> list[bytes
   """Messages of every kind that these limits allow."""
   records = [random_record(limits, generator) for _ in range(limits.max_drafts)]
   drafts = [message.write_drafts(ROUND, records[:number], limits)[0] for number in range(limits.max_drafts + 1)]
-  reply = lambda token, first: message.write_reply(ROUND, 2, token, limits, first=first)
-  replies = [reply(3, False), reply(None, False), reply(3, True)]
+  reply = lambda token, kind: message.write_reply(ROUND, 2, token, limits, kind=kind)
+  replies = [reply(3, message.REPLY), reply(None, message.REQUEST), reply(3, message.FIRST)]
   return [*drafts, *replies, message.write_distribution(ROUND, POSITION, records[0], limits)[0]]
 
 
@@ -159,7 +159,7 @@ def readers(limits: Limits) -> dict[str, Callable[[bytes], bytes | None]]:
 
   def reply(data: bytes, expected: int = message.REPLY) -> bytes:
     got = message.read_reply(data, limits, round_=ROUND, num_drafted=DRAFTED, expected=expected)
-    return message.write_reply(got.round, got.num_accepted, got.next_token, limits, first=expected == message.FIRST)
+    return message.write_reply(got.round, got.num_accepted, got.next_token, limits, kind=expected)
 
   return {
     "drafts": drafts, "distribution": distribution, "reply": reply, "first": lambda data: reply(data, message.FIRST),

@@ -41,8 +41,5 @@ TABLES = {
   "rounds": RoundParts(title="Where the time of a round goes"),
   "tpu_plans": TpuPlans(
     title="Decodes of published sizes, compiled for TPUs that are not there",
-    notes=(
-      "Of janus-pro-7b three decodes are compiled. Batch 16 by speculative decoding on v5e, and those on v5p, are not.",
-    ),
   ),
 }

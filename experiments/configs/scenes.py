@@ -24,7 +24,9 @@ BUNDLE, EDGE = "scenes", "inter-2"
 # On a CPU the caches of 8 images fit near a core, those of 64 do not.
 SEVERAL = dict(bundle=BUNDLE, scorer=Scenes(512), first_search=128, batch=8)
 MANY = SEVERAL | dict(scorer=Scenes(1024))
-SJD, SJD_FRESH = row("sjd", "SJD, coupled"), row("sjd", "SJD, fresh", recycle="fresh", point_mass=True)
+UNIFORM = dict(initial="uniform")  # first drafts of published Jacobi windows; the table `jacobi_initial` has the others
+SJD = row("sjd", "SJD, coupled", **UNIFORM)
+SJD_FRESH = row("sjd", "SJD, fresh", recycle="fresh", point_mass=True, **UNIFORM)
 CHAIN = row("speculative", "speculative, one layer", draft="draft-1")
 EAGLE_CHAIN, EAGLE = row("eagle-chain", "EAGLE, chains"), row("eagle", "EAGLE-2")
 EXACT = (CHAIN, SJD_FRESH, SJD, EAGLE_CHAIN, EAGLE)
@@ -36,23 +38,23 @@ NO_GAP = 1.0  # the largest difference of probabilities
 
 def grouped(label: str, **given) -> Row:
   """GSD, without a limit of distances unless the table varies it."""
-  return row("gsd", f"GSD, {label}", **({"max_distance": NO_LIMIT} | given))
+  return row("gsd", f"GSD, {label}", **(UNIFORM | {"max_distance": NO_LIMIT} | given))
 
 
 def published(label: str = "as published", **given) -> Row:
   """GSD by its paper: its rule, distances of input embeddings, fresh drafts, certain initial drafts."""
-  settings = dict(variant="published", distance="embedding", recycle="fresh", point_mass=True)
+  settings = dict(variant="published", distance="embedding", recycle="fresh", point_mass=True, **UNIFORM)
   return row("gsd", f"GSD, {label}", **(settings | given))
 
 
 def static(size: int) -> Row:
   """Groups fixed in advance, on the same windows."""
-  return row("gsd", f"static groups of {size}", variant="static", group_size=size)
+  return row("gsd", f"static groups of {size}", variant="static", group_size=size, **UNIFORM)
 
 
 def scaled(factor: float) -> Row:
   """The naive relaxation."""
-  return row("scaled", f"scaled by {factor:g}", factor=factor)
+  return row("scaled", f"scaled by {factor:g}", factor=factor, **UNIFORM)
 
 
 def lantern(label: str, **given) -> Row:
@@ -88,10 +90,14 @@ def over_windows(*windows: int) -> tuple[Row, ...]:
 
 
 def jacobi(window: int) -> Row:
-  return row("sjd", f"SJD, window {window}", window=window)
+  return row("sjd", f"SJD, window {window}", window=window, **UNIFORM)
 
 
-DEFAULT, WIDE = row("gsd", "GSD, defaults"), grouped("G 50", group_size=50)
+def first_drafts(source: str, window: int) -> Row:
+  return row("sjd", f"SJD, {source}, window {window}", initial=source, window=window)
+
+
+DEFAULT, WIDE = row("gsd", "GSD, G 14", **UNIFORM), grouped("G 50", group_size=50)
 EAGLE_LANTERN = row("eagle-lantern", "EAGLE-2 with LANTERN++, lambda 2", factor=2.0)
 NO_GAPS = grouped("G 50, no gap", group_size=50, max_gap=NO_GAP)
 EAGLE_TREES = trees("eagle", "EAGLE-2")
@@ -164,6 +170,16 @@ TABLES = {
     **SEVERAL,
     notes=("Published windows have 16 tokens, that is 15 drafts.",),
   ),
+  "jacobi_initial": Quality(
+    title="Jacobi decoding of scenes over the first drafts of new positions",
+    rows=(
+      *(first_drafts(source, 7) for source in ("uniform", "left", "above", "diagonal")),
+      *(first_drafts(source, window) for window in (11, 15) for source in ("uniform", "above")),
+      *against(first_drafts("above", 15), grouped("G 50, from above", group_size=50, window=15, initial="above")),
+    ),
+    **(SEVERAL | dict(scorer=Scenes(256), timings=0)),
+    notes=("All rows but the last are exact: the first drafts change the number of calls, not the distribution of images.",),
+  ),
   "gsd_no_gap": Quality(
     title="GSD on scenes without its gap",
     rows=(SJD, *against(SJD, *(grouped(f"G {size}, no gap", group_size=size, max_gap=NO_GAP) for size in (10, 200, 1000)))),
@@ -226,6 +242,15 @@ TABLES = {
     rows=AUDITED,
     **WHOLE,
     notes=("TV per token: exact total variation between the distribution that a rule gives a token and the target's.",),
+  ),
+  "rows": Quality(
+    title="Rows of scenes in parallel over the width, without top-p",
+    rows=audited(*(row("rows", f"rows, width {width}", width=width) for width in (8, 6, 4, 2))),
+    **(WHOLE | dict(scorer=Scenes(256))),
+    notes=(
+      "KL per token: estimated without bias from one teacher-forced pass of the target over each image.",
+      "Published, for ZipAR with 16 of 48 columns: 800 passes of 2,304.",
+    ),
   ),
   "speed": Race(
     title="Speed of scenes over plain decoding",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 from experiments.engine.link import PROMPTS
 from experiments.engine.rows import CLOSED, OPEN, Row, row
+from experiments.server.ahead import Ahead
 from experiments.server.crowd import Crowd
 from experiments.server.cut_calls import CutCalls
 from experiments.server.decodes import Case
@@ -47,6 +50,19 @@ CONFORMAL = {
   for name, (eta, alpha) in {"published": (1e-3, 5e-4), "fast": (5e-2, 5e-2)}.items()
 }
 BUDGETED = (*TOP[8], *TOP[64], *CONFORMAL["published"], *CONFORMAL["fast"])
+# Drafts of a round, and drafts that may wait for their replies (0: an edge that waits, with a bonus token).
+AHEAD = tuple(itertools.product((2, 6), (1, 0, 2, 4)))
+
+
+def ahead(drafts: int, pipeline: int) -> Case:
+  """The shipped language pair with drafts that are sent ahead."""
+  what = f"pipeline of {pipeline}" if pipeline > 1 else "waits" if pipeline else "waits, bonus"
+  options = dict(coding="trimmed", sparsifier="topk", support=32, max_drafts=drafts, bonus=not pipeline)
+  options |= dict(pipeline=pipeline) if pipeline > 1 else {}
+  shown = row("sqs", f"{drafts} drafts, {what}", sampling={"temperature": 0.2}, **options)
+  return Case("wordnet", shown, BEGINNINGS, 40, max_prompt=16)
+
+
 EVERY_FAULT = "Decodes under every single fault, and under several at once"
 
 TABLES = {
@@ -62,6 +78,12 @@ TABLES = {
     title="Images over networks, measured and modelled",
     cases=tuple(Case("scenes", each, CAPTIONS, 144) for each in OVER_NETWORKS),
     networks=tuple(NETWORKS),
+  ),
+  "networks_ahead": Ahead(
+    title="Drafts sent ahead over networks, measured and modelled",
+    cases=tuple(ahead(*each) for each in AHEAD),
+    drafts=tuple(drafts for drafts, _ in AHEAD),
+    pipelines=tuple(pipeline for _, pipeline in AHEAD),
   ),
   "networks_sqs": Networks(
     title="Texts over networks, measured and modelled",

@@ -198,7 +198,7 @@ def counted(row: Row, bench: Bench, result: DecodeResult) -> dict[str, Any]:
 def audit_figures(result: DecodeResult) -> dict[str, Any]:
   """The exact bias of the tokens, mean over tokens and images; JSON."""
   found = summarize_audit(TokenAudit(*result.metrics), result.lengths, result.counters.target_calls)
-  return {name: getattr(found, name)._asdict() for name in ("tv", "alpha", "alpha_sd")}
+  return {name: getattr(found, name)._asdict() for name in ("tv", "kl", "alpha", "alpha_sd")}
 
 
 def cloud_shares(result: DecodeResult) -> dict[str, Any]:

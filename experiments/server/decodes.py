@@ -21,7 +21,7 @@ from jaxspec.serving.wire.method_codecs import codec_of
 from jaxspec.serving.wire.profiles import find_profile
 from jaxspec.serving.wire.traffic import Traffic
 
-_SHARED = ("coding", "sparsifier", "support", "ell", "max_drafts", "gamma", "verify")  # options that both ends have
+_SHARED = ("coding", "sparsifier", "support", "ell", "max_drafts", "gamma", "verify", "bonus")  # options that both ends have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Edge:
     told = {name: getattr(sampling, name) for name in ("top_p", "cfg_scale")}
     profile = find_profile(cloud.description, self.codec, top_k=sampling.top_k, **told).id
     sizes = dict(max_len=self.case.tokens, profile=profile, target_prefix=parts.target_prefix)
+    sizes["pipeline"] = getattr(self.decoder.method, "pipeline", 1)
     text = self.case.prompts[index] if self.pipeline.family.sends_text else None
     with self.pipeline.context():
       edge = edge_stream.Edge(

@@ -108,6 +108,7 @@ class FaultyCloud:
     schedule: faults by the number of the attempt, from 0.
     edge_dies: the attempt before which, or after whose reply (``True``), the edge is killed.
     make_engine: makes the engine of every server that lives.
+    runs_ahead: whether the server runs calls that were sent ahead at once, or each when its reply is awaited.
 
   Attributes:
     attempts: made so far.
@@ -121,7 +122,10 @@ class FaultyCloud:
     clock: Clock | None = None,
     edge_dies: tuple[int, bool] | None = None,
     make_engine: Callable[[], Engine],
+    runs_ahead: bool = True,
   ):
+    self._runs_ahead = runs_ahead
+    self._channel: dict[tuple[int, int], bytes] = {}  # requests of a streaming call, in order
     self.clock = Clock() if clock is None else clock
     self._schedule, self._edge_dies, self._make_engine = schedule or {}, edge_dies, make_engine
     self.servers = [InProcess(self.clock, make_engine)]
@@ -153,10 +157,33 @@ class FaultyCloud:
   def open(self, handshake: Handshake, resume: Resume | None = None, *, timeout_s: float) -> HandshakeReply:
     return encoding.handshake_reply_of(self._carry("Open", encoding.open_request(handshake, resume), timeout_s))
 
+  def send(self, stream: bytes, seq: int, frame: bytes) -> None:
+    """See `jaxspec.serving.wire.cloud.AheadCloud`; for one stream."""
+    self._channel[seq, 0] = encoding.verify_request(stream, seq, 0, frame)
+
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
+    if (seq, part) in self._channel:
+      return self._verify_sent((seq, part), timeout_s)
     late, self._late_replies = self._late_replies, []
     replies = [*late, self._carry("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s)]
     return next(frame for data in replies if (frame := encoding.reply_to(data, seq, part)) is not None)
+
+  def _verify_sent(self, position: tuple[int, int], timeout_s: float) -> bytes:
+    """Waits for the reply to a call that was sent ahead. Any fault ends the streaming call; later calls on it may have run
+    before, and may run after."""
+    request = self._channel[position]
+    later = [each for at, each in self._channel.items() if at > position]
+    try:
+      frame = encoding.reply_to(self._carry("Verify", request, timeout_s), *position)
+    except CloudError:
+      self._channel = {}
+      self._held += [(1, "Verify", each) for each in later if self._runs_ahead]
+      raise
+    del self._channel[position]
+    for each in later if self._runs_ahead else ():
+      self.server.answer("Verify", each, timeout_s)  # its reply is cached
+    assert frame is not None, "the reply to this call"
+    return frame
 
   def close(self, stream: bytes, *, timeout_s: float) -> None:
     self._carry("Close", encoding.close_request(stream), timeout_s)

@@ -106,8 +106,9 @@ def walk(method: Any, sampling: Any, sweep: Sweep | None) -> list[tuple[Any, Any
   from jaxspec.core.options import options_of, suggestion
   from jaxspec.run.decode_options import fitting, flag
 
-  if not method.drafts_per_round():
-    raise UserError(f"Must have a method that drafts: {method.name} draws every token from the target's distribution itself")
+  if method.is_exact and not method.drafts_per_round():
+    why = f"{method.name} draws every token from the target's distribution itself"
+    raise UserError(f"Must have a method that drafts or is not exact: {why}")
   if sweep is None:
     return [(method, sampling)]
   of_method, of_sampling = options_of(type(method)), {} if sampling is None else options_of(type(sampling))
@@ -139,7 +140,7 @@ def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Workin
   batches = job.batches(rows, samples=options["samples"])
   captions = [job.captions[prompt] for prompt in batches.prompt]
 
-  found = []
+  grid, found = job.pipeline.family.space.grid, []
   say("Decoding")
   for number, row in enumerate(jobs):
     label = audit_report.label_of(row.method, sweep and sweep.name, sweep and sweep.values[number])
@@ -147,7 +148,7 @@ def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Workin
     outcome = interruptible(run, row, batches).result
     calls = outcome.counters.target_calls
     figures = summarize_audit(outcome.metrics, outcome.lengths, calls, prompts=batches.prompt)
-    found.append(audit_report.measured_row(label, row.settings(), outcome, figures, captions, job.noun))
+    found.append(audit_report.measured_row(label, row.settings(), outcome, figures, captions, job.noun, grid))
   about = [rows_in_words(job, len(captions)), *method_parts(job.method)[1:]]
   about += [*sampling_parts(job.sampling), f"seed {job.seed}"]
   swept = sweep and sweep.name
@@ -217,7 +218,7 @@ def _enumerated(pair, method):
     gamma=options.get("gamma", 0),
     window=options.get("window", 0),
     recycle=options.get("recycle", ""),
-    initial=options.get("initial", ""),
+    initial=method.initial_source(None) if isinstance(method, JacobiMethod) else "",  # the vocabulary has no grid
   )
   space = TokenSpace(vocab_size=pair.vocab_size, codebook=lambda: jnp.asarray(pair.codebook))
   rule, tables = method.rule(BuildContext(SamplingConfig(), space))

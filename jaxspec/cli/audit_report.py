@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxspec.cli.summary import words_of
 from jaxspec.core.state import DecodeResult
 from jaxspec.evaluation.audit import AuditFigures
@@ -70,9 +72,19 @@ def label_of(method: Method, swept: str | None, value: Any = None) -> str:
 
 
 def measured_row(
-  label: str, settings: dict[str, Any], outcome: DecodeResult, figures: AuditFigures, captions: list[str], noun: str
+  label: str,
+  settings: dict[str, Any],
+  outcome: DecodeResult,
+  figures: AuditFigures,
+  captions: list[str],
+  noun: str,
+  grid: tuple[int, int] | None = None,
 ) -> Row:
-  """A setting and its result; ``details`` are the worst prefix and the figures of every image or text (``noun``)."""
+  """A setting and its result.
+
+  ``details`` are the worst prefix, the figures of every image or text (``noun``), and with a ``grid`` the mean KL and
+  total variation of the tokens at each place.
+  """
   at, token = figures.worst
   audit, counters = outcome.metrics, per_row(outcome.counters)
   at_worst = {name: float(getattr(audit, name)[at, token]) for name in ("tv", "kl", "alpha", "alpha_sd")}
@@ -94,7 +106,11 @@ def measured_row(
         **{name: int(values[index]) for name, values in counters.items()},
       }
     )
-  return Row(label, settings, figures, {"worst": worst, f"{noun}s": rows})
+  details: dict[str, Any] = {"worst": worst, f"{noun}s": rows}
+  if grid is not None:
+    for name in ("kl", "tv"):
+      details[f"{name}_map"] = np.mean(np.asarray(getattr(audit, name), np.float64), axis=0).reshape(grid).tolist()
+  return Row(label, settings, figures, details)
 
 
 def document(report: Report) -> dict[str, Any]:

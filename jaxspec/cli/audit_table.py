@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from jaxspec.cli.audit_report import Report, Row
 from jaxspec.cli.outputs import print_written
+from jaxspec.render.text_map import text_map
 from jaxspec.run.decode_options import flag
 from jaxspec.statistics import FEWEST_CLUSTERS, Interval
 
@@ -31,6 +33,9 @@ def print_report(console: Console, report: Report, files: list[Path]) -> None:
     console.print(Text(f"-: no interval, which takes at least {least}", style="dim"), soft_wrap=True)
   console.print()
   console.print(_worst(report), soft_wrap=True)
+  if (found := _map(report)) is not None:
+    console.print()
+    console.print(found, soft_wrap=True)
   print_written(console, *files)
 
 
@@ -51,8 +56,7 @@ def _measured_table(report: Report) -> Table:
       f"{f.tokens_per_call.value:.2f}",
       Text(_spread(f.tv), style="bold"),
       _small(f.kl.value),
-      f"{f.alpha.value:.1%}",
-      f"{f.alpha_sd.value:.1%}",
+      *((f"{f.alpha.value:.1%}", f"{f.alpha_sd.value:.1%}") if report.method.drafts_per_round() else ("-", "-")),
       _small(row.details["worst"]["tv"]),
     )
   return table
@@ -90,6 +94,24 @@ def _worst(report: Report) -> Text:
   worst = row.details["worst"]
   at = f"the first {worst['token']} tokens of {worst['prompt']!r} ({noun} {worst[noun] + 1})"
   return Text(f"Worst prefix: {at}, TV of the next token {_small(worst['tv'])} ({row.label})")
+
+
+def _map(report: Report) -> Text | None:
+  """The KL of the tokens at each place, of the row with the largest total variation; None without a grid, or if all are 0.
+
+  Where a KL is infinite, as with top-p, the map is that of the total variation.
+  """
+  rows = [row for row in report.rows if "kl_map" in row.details]
+  if report.method.is_exact or not rows:
+    return None
+  row = max(rows, key=lambda row: row.measured().tv.value)
+  name, values = "KL", np.asarray(row.details["kl_map"])
+  if not np.isfinite(values).all():
+    name, values = "TV", np.asarray(row.details["tv_map"])
+  if not values.max() > 0:
+    return None
+  head = f"{name} per token by place, mean over {report.noun}s, up to {_small(float(values.max()))} ({row.label})"
+  return Text("\n".join([head, *text_map(values)]))
 
 
 def _small(value: float) -> str:

@@ -15,15 +15,18 @@ from jaxspec.io.whole_files import is_stdout, write_whole
 
 if TYPE_CHECKING:
   from jaxspec.methods import Method
+  from jaxspec.planning.imposed_bench import Cell
   from jaxspec.planning.published_models import Model
-  from jaxspec.planning.recorded_acceptance import RecordedAcceptance
   from jaxspec.render.working import Working
   from jaxspec.sampling import SamplingConfig
 
 ACCEPTANCES, BATCHES = (0.5, 0.7, 0.9), (1,)
+_NOUNS = {"acceptances": "an acceptance", "calls": "calls"}
 
 _GROUPS = (
-  Group("What to measure", (Line(("model",)), Line(("batches",)), Line(("acceptances",)), Line(("tokens",)))),
+  Group(
+    "What to measure", (Line(("model",)), Line(("batches",)), Line(("acceptances",)), Line(("calls",)), Line(("tokens",)))
+  ),
   Group("How to decode", (Line(("method",)), Line(("draft",)), Line(("draft_layers",)), Line(("dtype",)))),
   Group("Output", (Line(("repeats",)), Line(("lock_step",)), Line(("out",)))),
 )
@@ -34,6 +37,8 @@ _GROUPS = (
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N", help="Rows together; repeat.  [default: 1]")
 @click.option("--acceptance", "acceptances", multiple=True, metavar="A",
               help="Probability of a draft, or a recorded file; repeat.  [default: 0.5, 0.7, 0.9]")  # fmt: skip
+@click.option("--calls", multiple=True, metavar="C",
+              help="Calls of the cloud per token, or a recorded file; ciar; repeat.  [default: 0.3]")  # fmt: skip
 @click.option("--lock-step/--no-lock-step", default=True, help="Rows that wait for the slowest, above batch 1.")
 @click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
 @click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
@@ -44,7 +49,7 @@ _GROUPS = (
 @click.option("--out", type=PATH, metavar="FILE", help="Write the figures as JSON.")
 @common("method")
 def bench_model(**options: Any) -> None:
-  """Measure the speed-up of a method over plain decoding at an imposed acceptance.
+  """Measure the speed-up of a method over plain decoding at an imposed acceptance, and of ciar at imposed calls.
 
   Weights are random, so the tokens mean nothing. Rounds are computed in full; the number of accepted drafts is drawn
   from a probability, or read from a file (jaxspec generate --save-acceptance). A published size needs its memory and
@@ -53,6 +58,7 @@ def bench_model(**options: Any) -> None:
   \b
   jaxspec bench-model --model llamagen-b --gamma 3 --acceptance 0.7
   jaxspec bench-model --model llamagen-l --method sjd --acceptance sjd.json
+  jaxspec bench-model --model llamagen-l --method ciar --calls 0.3 --acceptance 0.7
   """
   from jaxspec.cli.bench_model_table import render
   from jaxspec.render.working import Working
@@ -75,7 +81,7 @@ class _Setup(NamedTuple):
   method: Method
   sampling: SamplingConfig
   batches: tuple[int, ...]
-  acceptances: dict[str, float | RecordedAcceptance]  # as they were written
+  cells: list[Cell]
 
 
 def _setup(options: dict[str, Any]) -> _Setup:
@@ -86,6 +92,7 @@ def _setup(options: dict[str, Any]) -> _Setup:
   """
   import dataclasses
 
+  from jaxspec.cli import imposed
   from jaxspec.methods import DISCRETE, get_method
   from jaxspec.planning import find_model, sampling_of
   from jaxspec.run.batches import check_batch
@@ -99,7 +106,7 @@ def _setup(options: dict[str, Any]) -> _Setup:
   batches = options["batches"] or BATCHES
   for rows in batches:
     check_batch(rows)
-  acceptances = {text: _acceptance(text) for text in options["acceptances"] or map(str, ACCEPTANCES)}
+  given = {name: {text: imposed.read(text, noun) for text in options[name]} for name, noun in _NOUNS.items()}
   if options["out"] is not None:
     check_writable(options["out"], suffix=".json")
   model = find_model(options["model"])
@@ -108,9 +115,7 @@ def _setup(options: dict[str, Any]) -> _Setup:
   if not cls.fits(DISCRETE) or not (method := cls(**_fields(decoding, cls))).longest_path():
     raise UserError(f"Must have a method that drafts discrete tokens, we instead got {cls.name}")
   method.check_length(model.num_tokens)
-  for found in acceptances.values():
-    if not isinstance(found, float | int):
-      found.check_fits(method)
+  cells, warnings = _cells(given, method)
   draft = None if options["draft"] is None else find_model(options["draft"])
   if (layers := options["draft_layers"]) is not None:
     if draft is not None:
@@ -118,30 +123,41 @@ def _setup(options: dict[str, Any]) -> _Setup:
     draft = _first_layers(model, layers)
   sampling = sampling_of(model)
   sampling = dataclasses.replace(sampling, **decoding.for_sampling(type(sampling)))
-  warnings = decoding.unread(cls, type(sampling))
+  warnings += decoding.unread(cls, type(sampling))
   if draft is not None and cls.draft_family is None and options["draft_layers"] is not None:
     warnings.append(f"Not read by --method {cls.name}: --draft-layers")
   warn(*warnings)
   if not isinstance(sampling, SamplingConfig):
     raise UserError(f"Must have a model of token ids to impose acceptance, we instead got {model.name}")
-  return _Setup(model, draft, method, sampling, batches, acceptances)
+  return _Setup(model, draft, method, sampling, batches, cells)
 
 
-def _acceptance(text: str) -> float | RecordedAcceptance:
-  """A probability, or the content of a file.
+def _cells(given: dict[str, dict[str, Any]], method: Method) -> tuple[list[Cell], list[str]]:
+  """Every acceptance with every share of calls, and warnings.
+
+  A recording of calls has its own acceptance, unless one is given.
 
   Raises:
-    ValueError: for other texts.
+    ValueError: for a recording that does not fit.
   """
-  from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+  from jaxspec.methods.ciar import DEFAULT_RATE, Ciar
+  from jaxspec.planning.imposed_bench import Cell, imposed_of
 
-  try:
-    value = float(text)
-  except ValueError:
-    return RecordedAcceptance.read(text)
-  if not 0 <= value <= 1:
-    raise UserError(f"Must have an acceptance from 0 to 1, or a file, we instead got {text}")
-  return value
+  calls, warnings = given["calls"], []
+  if not isinstance(method, Ciar):
+    warnings += [f"Not read by --method {method.name}: --calls"] if calls else []
+    calls = {}
+  elif not calls and method.tau is None and method.cloud_rate is None:
+    calls = {text: found for text, found in given["acceptances"].items() if getattr(found, "asked", ())}
+    calls = calls or {str(DEFAULT_RATE): DEFAULT_RATE}
+  defaults = {str(value): value for value in ACCEPTANCES}
+  cells = []
+  for text, called in calls.items() or [(None, None)]:
+    own = {text: called} if getattr(called, "asked", ()) else defaults
+    cells += [Cell(found, called, (name, text)) for name, found in (given["acceptances"] or own).items()]
+  for cell in cells:
+    imposed_of(method, cell.acceptance, cell.calls)
+  return cells, warnings
 
 
 def _first_layers(model: Model, layers: int) -> Model:
@@ -165,7 +181,7 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
     ValueError: in one line, before anything is measured.
   """
   from jaxspec.cli.compilation_cache import enable
-  from jaxspec.planning.imposed_bench import imposed_report
+  from jaxspec.planning.imposed_bench import imposed_of, imposed_report
   from jaxspec.planning.parts import needs_of
   from jaxspec.planning.random_weights import RandomModel
 
@@ -174,9 +190,10 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   random = RandomModel(model, dtype, setup.draft)
   needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # checks shapes, before there are weights
   enable()
-  _ = random.decoder(method, sampling, 0.5).parts  # errors are raised before the measurement
+  for cell in setup.cells:  # errors are raised before the measurement
+    _ = random.decoder(method, sampling, imposed_of(method, cell.acceptance, cell.calls)).parts
   return imposed_report(
-    random, method, sampling, setup.acceptances, batches=setup.batches, lock_step=options["lock_step"],
+    random, method, sampling, setup.cells, batches=setup.batches, lock_step=options["lock_step"],
     repeats=options["repeats"], progress=working,
   )  # fmt: skip
 

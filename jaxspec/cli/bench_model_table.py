@@ -9,12 +9,13 @@ def render(report: dict[str, Any]) -> str:
   """The report as Markdown."""
   span = lambda t: f"{t['median']:.2f} ({t['low']:.2f}–{t['high']:.2f})"
   draft = "" if report["draft"] is None else f", draft {report['draft']}"
+  imposed = "Acceptance is" if report["cells"][0]["calls"] is None else "Acceptance and calls are"
   lines = [
     f"{report['model']}, {report['parameters'] / 1e6:,.0f} M parameters, random weights, {report['dtype']}; "
     f"{report['num_tokens']:,} tokens, {report['method']['name']}{draft}.",
     f"{report['device']}, {report['cpus']} cores, jax {report['jax']}: reads {report['bytes_per_s'] / 1e9:.1f} GB/s, "
     f"computes {report['operations_per_s'] / 1e9:,.0f} GFLOP/s.",
-    "Acceptance is imposed: these are gains at that acceptance, not that it is reached.",
+    f"{imposed} imposed: these are gains at that acceptance, not that it is reached.",
     "",
     "| batch | plain tokens/s | step ms | reads MB | of the memory floor | of the arithmetic floor | first call s |",
     "|---|---|---|---|---|---|---|",
@@ -26,16 +27,17 @@ def render(report: dict[str, Any]) -> str:
     )
   lines += [
     "",
-    "| batch | acceptance | over plain | over lock-step | tokens per call | accepted | round ms | reads MB "
+    "| batch | acceptance | calls | over plain | over lock-step | tokens per call | accepted | round ms | reads MB "
     "| of the memory floor | of the arithmetic floor | break-even | loop efficiency | first call s |",
-    "|" + 13 * "---|",
+    "|" + 14 * "---|",
   ]
   for cell in report["cells"]:
     accepted = "" if cell["accepted_of_tested"] is None else f"{cell['accepted_of_tested']:.3f}"
     even = "none" if cell["break_even"] is None else f"{cell['break_even']:.2f}"
+    even = even if cell["calls"] is None else ""
     waiting = "" if cell["over_lock_step"] is None else span(cell["over_lock_step"])
     lines.append(
-      f"| {cell['batch']} | {_acceptance(cell['acceptance'])} | {span(cell['over_plain'])} | {waiting} "
+      f"| {cell['batch']} | {_given(cell['acceptance'])} | {_given(cell['calls'])} | {span(cell['over_plain'])} | {waiting} "
       f"| {cell['tokens_per_call']:.2f} | {accepted} | {cell['round_ms']:.1f} | {_floors(cell, cell['round_ms'])} | {even} "
       f"| {span(cell['loop_efficiency'])} | {cell['first_call_s']:.1f} |"
     )
@@ -48,11 +50,11 @@ def render(report: dict[str, Any]) -> str:
   return "\n".join([*lines, "", " ".join(note)])
 
 
-def _acceptance(acceptance: float | dict[str, Any]) -> str:
-  """A probability, or the file and its mean."""
-  if isinstance(acceptance, dict):
-    return f"{acceptance['file']} ({acceptance['mean']:.3f})"
-  return f"{acceptance:g}"
+def _given(given: float | dict[str, Any] | None) -> str:
+  """A number, or the file and its mean; empty for None."""
+  if isinstance(given, dict):
+    return f"{given['file']} ({given['mean']:.3f})"
+  return "" if given is None else f"{given:g}"
 
 
 def _floors(cell: dict[str, Any], measured_ms: float) -> str:

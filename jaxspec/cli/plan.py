@@ -17,7 +17,7 @@ DEFAULT_DTYPE = "bfloat16"
 
 _GROUPS = (
   Group("What to plan", (Line(("model",)), Line(("device",)), Line(("mesh",)), Line(("batches",)), Line(("tokens",)))),
-  Group("How to decode", (Line(("method",)), Line(("draft",)), Line(("acceptance",)), Line(("dtype",)))),
+  Group("How to decode", (Line(("method",)), Line(("draft",)), Line(("acceptance",)), Line(("calls",)), Line(("dtype",)))),
   Group("Output", (Line(("markdown",)), Line(("as_json",)), Line(("compiles",)), Line(("show_list",)))),
 )
 
@@ -29,7 +29,8 @@ _GROUPS = (
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N", help="Rows together; repeat.  [default: 1]")
 @click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
 @click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
-@click.option("--acceptance", type=float, metavar="A", help="Probability of a draft.  [default: 0.7, assumed]")
+@click.option("--acceptance", metavar="A", help="Probability of a draft, or a recorded file.  [default: 0.7, assumed]")
+@click.option("--calls", metavar="C", help="Calls of the cloud per token, or a recorded file, with --method ciar.")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default=DEFAULT_DTYPE, show_default=True,
               metavar="NAME", help="Weights and arithmetic of the transformers.")  # fmt: skip
 @click.option("--compile", "compiles", is_flag=True, help="Compile for the TPU, which takes minutes; needs libtpu.")
@@ -95,6 +96,7 @@ def _plans(options: dict[str, Any], decoding: Any) -> tuple[list[Any], list[str]
   Raises:
     ValueError: for options that do not fit together.
   """
+  from jaxspec.cli import imposed
   from jaxspec.core import mesh
   from jaxspec.methods import Plain, get_method
   from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
@@ -111,7 +113,8 @@ def _plans(options: dict[str, Any], decoding: Any) -> tuple[list[Any], list[str]
   if options["tokens"] is not None:
     models = [model.with_tokens(options["tokens"]) for model in models]
   plans, warnings = [], []
-  if options["acceptance"] is not None and not cls(**fields).longest_path():
+  acceptance, calls = imposed.shares(options["acceptance"], options["calls"], cls(**fields))
+  if acceptance is not None and not cls(**fields).longest_path():
     warnings.append(f"Not read by --method {cls.name}: --acceptance")
   for model in models:
     sampling = sampling_of(model)
@@ -121,7 +124,7 @@ def _plans(options: dict[str, Any], decoding: Any) -> tuple[list[Any], list[str]
       plans.append(
         make_plan(
           model, device, batches=batches, method=cls(**fields), sampling=sampling, draft=draft, mesh=sizes,
-          dtype=options["dtype"], acceptance=options["acceptance"],
+          dtype=options["dtype"], acceptance=acceptance, calls=calls,
         )
       )  # fmt: skip
   return plans, warnings

@@ -53,7 +53,7 @@ def _headings(plan: Plan) -> list[tuple[str, str]]:
   found = [
     ("model", f"{model.name}, {size} parameters in {plan.dtype}; {row}"),
     ("device", f"{device.count} x {device.kind} with {memory}; mesh {mesh}"),
-    ("method", f"{plan.method.name}, {_window(plan)}{_accepted(plan.acceptance)}"),
+    ("method", f"{plan.method.name}, {_window(plan)}{_accepted(plan.acceptance)}{_called(plan.calls)}"),
   ]
   if plan.draft is not None:
     found.append(("draft", f"{plan.draft[0]}, {_count(plan.draft[1])} parameters"))
@@ -66,6 +66,10 @@ def _window(plan: Plan) -> str:
 
 def _accepted(acceptance: Acceptance | None) -> str:
   return "" if acceptance is None else f"; acceptance {acceptance.value:.2f} ({acceptance.source})"
+
+
+def _called(calls: float | None) -> str:
+  return "" if calls is None else f"; calls {calls:.3g} (given)"
 
 
 def _table(plan: Plan) -> Table:

@@ -105,7 +105,7 @@ def _changed(value: Any, *, always: str | None) -> list[str]:
   found = []
   for name, option in options_of(type(value)).items():
     setting = getattr(value, name)
-    if setting != option.default or name == always:
+    if setting != option.default or (name == always and setting is not None):
       found.append(words_of(name, setting))
   return found
 

@@ -5,11 +5,11 @@ The support is ``X(beta) = {x : q(x) >= beta}``. For one committed token with dr
   beta <- beta - eta (d - alpha),
 
 so that the mean of d over committed tokens goes to alpha. With ``c[1]`` the threshold at the start of a round and
-``c[n+1] = c[n] - eta (d_n - alpha)`` while drafting, a round that commits A drafts and one more token leaves
+``c[n+1] = c[n] - eta (d_n - alpha)`` while drafting, a round that commits A drafts and M more tokens, one or none, leaves
 
-  text     c[A+2]: each committed token counts once, with the draft's distribution at its own position (the default);
-  literal  c[A+1]: the published Algorithm 1, line 12, which never counts the token that ends the round;
-  drafted  c[L+1]: no roll-back.
+  text     c[A+M+1]: each committed token counts once, with the draft's distribution at its own position (the default);
+  literal  c[A+1]:   the published Algorithm 1, line 12, which never counts the token that ends the round;
+  drafted  c[L+1]:   no roll-back.
 
 Rolling back is therefore a gather from the thresholds of the round. With ``text`` only, and ``beta_1 >= -eta (1 - alpha)``,
 every path obeys ``mean d <= alpha + (beta_1 + eta (1 - alpha)) / (eta T)`` if no support is truncated to its static size.
@@ -104,8 +104,8 @@ class Conformal:
     floor = jnp.minimum(-params.eta * (1 - params.alpha), params.first)
     return Threshold(jnp.maximum(high, floor), jnp.where(high < floor, 0.0, low))
 
-  def rollback_position(self, num_accepted: Array, num_drafted: Array) -> Array:
-    return {"text": num_accepted + 1, "literal": num_accepted, "drafted": num_drafted}[self.policy]
+  def rollback_position(self, num_committed: Array, num_accepted: Array, num_drafted: Array) -> Array:
+    return {"text": num_committed, "literal": num_accepted, "drafted": num_drafted}[self.policy]
 
 
 def moved(params: ConformalParams, state: Threshold, error: Array) -> Threshold:

@@ -52,7 +52,7 @@ class Sparsifier(Protocol):
     """State after a token that was drafted from this support."""
     ...
 
-  def rollback_position(self, num_accepted: Array, num_drafted: Array) -> Array:
+  def rollback_position(self, num_committed: Array, num_accepted: Array, num_drafted: Array) -> Array:
     """Number of updates ``[B]`` of a round that stay after its verdict."""
     ...
 
@@ -82,7 +82,7 @@ class TopK:
   def update(self, params: TopKParams, state: tuple, support: Support) -> tuple:
     return ()
 
-  def rollback_position(self, num_accepted: Array, num_drafted: Array) -> Array:
+  def rollback_position(self, num_committed: Array, num_accepted: Array, num_drafted: Array) -> Array:
     return num_accepted
 
 

@@ -20,6 +20,7 @@ from jaxspec.errors import OptionError
 
 LARGEST_INT = 2**31 - 1  # of counts in programs
 MAX_SEED = 2**32 - 1  # of the seeds of commands
+MAX_PIPELINE = 8  # drafts of a row that may wait for their replies
 LARGEST = 1_000_000  # of scales: products with logits stay within float32
 
 

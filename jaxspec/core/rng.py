@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, HostArray, Key
+from jaxspec.errors import OptionError
 
 _KIND = "threefry2x32"  # of all keys of a decode, for any default of JAX
 _KIND_OF_WORDS = {2: _KIND, 4: "rbg"}  # by the length of the key data
@@ -98,12 +99,12 @@ def _typed(key: Any) -> Key:
     try:
       return jax.random.key(key, impl=_KIND)
     except OverflowError as error:
-      raise ValueError(f"Must have a seed of at most 64 bits, we instead got {key}") from error
+      raise OptionError(f"Must have a seed of at most 64 bits, we instead got {key}") from error
   if dtype == jnp.uint32 and key.ndim in (1, 2) and key.shape[-1] in _KIND_OF_WORDS:
     key = jax.random.wrap_key_data(jnp.asarray(key), impl=_KIND_OF_WORDS[key.shape[-1]])
   elif dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):
     found = f"a {type(key).__name__}" if dtype is None else f"dtype {dtype} {list(key.shape)}"
-    raise ValueError(f"Must have a key (jax.random.key(seed)) or its seed, we instead got {found}")
+    raise OptionError(f"Must have a key (jax.random.key(seed)) or its seed, we instead got {found}")
   if jax.random.key_impl(key) not in ("rbg", "unsafe_rbg"):
     return key
   data = jax.random.key_data(key)  # [..., 4]

@@ -120,6 +120,31 @@ def result(side: DraftSide, drafter: Drafter) -> DecodeResult:
   )
 
 
+def scheduled_result(
+  tokens: Array, drawn_in: Array, num_passes: int, *, metrics: PyTree = (), report: PyTree = ()
+) -> DecodeResult:
+  """Result of whole rows whose target draws their tokens by a schedule, without drafts.
+
+  Args:
+    tokens: ``[B, N]`` or ``[B, N, C]``.
+    drawn_in: ``[N]`` int32, the pass that draws each token; 0 is the prefill, which is one of ``num_passes``.
+    metrics: leaves ``[B, N]``.
+  """
+  rows, length = tokens.shape[:2]
+  none, calls = jnp.zeros((rows,), jnp.int32), jnp.full((rows,), num_passes, jnp.int32)
+  commit_round = jnp.broadcast_to(drawn_in.astype(jnp.int32), (rows, length))
+  return DecodeResult(
+    tokens=tokens,
+    lengths=jnp.full((rows,), length, jnp.int32),
+    counters=Counters(calls, none, none, none, calls, none),
+    accepted_mask=jnp.zeros((rows, length), bool),
+    origin=jnp.where(commit_round == 0, int(Origin.FIRST), int(Origin.BONUS)).astype(jnp.int8),
+    commit_round=commit_round,
+    metrics=metrics,
+    report=report,
+  )
+
+
 def summarize(counters: Counters) -> dict[str, Any]:
   """Totals over the batch as Python numbers, with the acceptance rate."""
   total = {field.name: int(jnp.sum(getattr(counters, field.name))) for field in dataclasses.fields(counters)}

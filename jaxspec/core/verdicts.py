@@ -18,6 +18,16 @@ def num_committed(draft: Draft, verdict: Verdict) -> Array:
   return verdict.num_accepted + jnp.where(draft.needs_verify, verdict.num_next, 0)
 
 
+def without_bonus(draft: Draft, verdict: Verdict) -> Verdict:
+  """The verdict without the verifier's token after full acceptance; such a round commits its drafts only.
+
+  Empty drafts keep their token, so that every round of a live row commits one. Draft and tests decide about the token alone,
+  so an exact rule stays exact.
+  """
+  is_full = (verdict.num_accepted == draft.num_drafted) & (draft.num_drafted > draft.num_local)
+  return verdict._replace(num_next=jnp.where(is_full, 0, verdict.num_next))
+
+
 def committed_block(draft: Draft, verdict: Verdict) -> Array:
   """Committed tokens of a round, ``[B, L + M]`` (or ``[B, L + M, C]``); the first `num_committed` of a row are valid.
 

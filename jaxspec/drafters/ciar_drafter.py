@@ -47,7 +47,7 @@ from jaxspec.core.types import (
 )
 from jaxspec.drafters.ciar_draws import DenseDraw, WindowDraw
 from jaxspec.drafters.last_two import feed_last_two
-from jaxspec.intervals.gate import Gate
+from jaxspec.intervals.gate import Gate, Place
 from jaxspec.intervals.heads import combined_logits
 from jaxspec.intervals.scores import ScoreFn
 from jaxspec.models.heads.interval_features import INJECT, IntervalFeaturesFns, as_sent
@@ -191,7 +191,7 @@ class CiarDrafter(Drafter):
     tokens = jnp.zeros((rows, max_len), jnp.int32).at[:, 0].set(prefill.next_tokens[:, 0])
     report = GatedReport(jnp.full((rows, max_len), jnp.nan, jnp.float32), zeros, ())
     buffer = () if self.features is None or self.inject == "none" else jnp.zeros((rows, max_len, self.features.width))
-    gate = self.gate.init(params.gate, rows)
+    gate = self.gate.init(params.gate, rows, prefill.feedback)
     state = CiarState(cache, zeros, jnp.int32(prefix_len), gate, tokens, zeros, report, buffer)
 
     heard = _heard(output, jnp.broadcast_to(last, (rows,)))
@@ -210,7 +210,7 @@ class CiarDrafter(Drafter):
     """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of ``position [B]``."""
     score = self.score_fn(heard.intervals, heard.features, rng.score_keys(keys, offset), params.score)
     logits = self.warp(combined_logits(heard.intervals.centre, self.combination), params.model.sampling, position)
-    return score, self.gate.accept(params.gate, gate_state, score), logits
+    return score, self.gate.accept(params.gate, gate_state, score, Place(keys, offset, position)), logits
 
   def with_features(self, params: GatedParams, buffer: PyTree, heard: _Heard, token: Array, position: Array, carries: Array):
     """The buffer with the features of ``token [B]`` at ``position [B]``, or zeros in rows with ``carries [B]`` False."""

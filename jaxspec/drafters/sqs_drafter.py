@@ -227,12 +227,13 @@ class SqsDrafter(Drafter):
     if draft.tokens.shape[1] == 0:  # the target drew alone; there is no distribution to count
       return state
     live = cursor.live
-    position = self.sparsifier.rollback_position(verdict.num_accepted, draft.num_drafted)
+    committed = verdicts.num_committed(draft, verdict)
+    position = self.sparsifier.rollback_position(committed, verdict.num_accepted, draft.num_drafted)
     moved = lambda buffer, old: jnp.where(live, at_position(buffer, position), old)
     moved = jax.tree.map(moved, trace.sparsifier, state.sparsifier)
     one = live.astype(jnp.int32)
     column = jnp.arange(self.window + 1)[None]
-    over_committed = lambda x: jnp.sum(jnp.where(column <= verdict.num_accepted[:, None], x, 0.0), axis=1)
+    over_committed = lambda x: jnp.sum(jnp.where(column < committed[:, None], x, 0.0), axis=1)
     over_drafted = lambda x: jnp.sum(jnp.where(column < draft.num_drafted[:, None], x, 0.0), axis=1)
     stats = state.stats
     stats = SqsStats(

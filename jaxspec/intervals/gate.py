@@ -16,24 +16,32 @@ of the ``target_prefix`` do not update the gate.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax.numpy as jnp
 
 from jaxspec.codecs.conformal import ConformalParams, Threshold, moved
-from jaxspec.core.types import Array, PyTree
+from jaxspec.core.types import Array, Key, PyTree
 
 _TINY = 1e-30
+
+
+class Place(NamedTuple):
+  """A token of every row, for gates that do not decide by the score alone."""
+
+  keys: Key  # [B] of the round
+  offset: Array  # [] int32, of the token in its round
+  position: Array  # [B] int32, of the token in its row
 
 
 class Gate(Protocol):
   """A threshold policy; ``params`` are traced, states have leaves ``[B]``."""
 
-  def init(self, params: PyTree, rows: int) -> PyTree:
-    """State before token 0."""
+  def init(self, params: PyTree, rows: int, feedback: PyTree) -> PyTree:
+    """State before token 0; ``feedback`` is that of the target's prefill (`jaxspec.core.types.Verdict`)."""
     ...
 
-  def accept(self, params: PyTree, state: PyTree, score: Array) -> Array:
+  def accept(self, params: PyTree, state: PyTree, score: Array, place: Place) -> Array:
     """``[B]`` bool: the token is accepted locally; ``score [B]`` float32."""
     ...
 
@@ -46,11 +54,11 @@ class Gate(Protocol):
 class ConstantGate:
   """Accepts a token locally iff its score is at most tau; ``params`` is tau, ``[]`` or ``[B]`` float32, infinities too."""
 
-  def init(self, params: Array, rows: int) -> tuple:
+  def init(self, params: Array, rows: int, feedback: PyTree) -> tuple:
     """See `Gate`."""
     return ()
 
-  def accept(self, params: Array, state: tuple, score: Array) -> Array:
+  def accept(self, params: Array, state: tuple, score: Array, place: Place) -> Array:
     """See `Gate`."""
     return score <= params
 
@@ -63,12 +71,12 @@ class ConstantGate:
 class ConformalGate:
   """Accepts a token locally iff its score is at most ``exp(-beta)``; ``params`` are `ConformalParams` (`rate_params`)."""
 
-  def init(self, params: ConformalParams, rows: int) -> Threshold:
+  def init(self, params: ConformalParams, rows: int, feedback: PyTree) -> Threshold:
     """See `Gate`."""
     first = jnp.broadcast_to(params.first, (rows,))
     return Threshold(first, jnp.zeros_like(first))
 
-  def accept(self, params: ConformalParams, state: Threshold, score: Array) -> Array:
+  def accept(self, params: ConformalParams, state: Threshold, score: Array, place: Place) -> Array:
     """See `Gate`."""
     return -jnp.log(jnp.maximum(score, _TINY)) >= state.value
 

@@ -28,11 +28,14 @@ class Released(NamedTuple):
       its ``config.json``, ``{}`` without one.
     reads_file: whether it reads a file, by its path and its content: tensors by name, perhaps in mappings around them, none
       for a format that is not one of those (``.gguf``).
+    read_config: the config of a folder's network, from its ``config.json`` and the small files beside it, without weights; a
+      ValueError of one line if it does not fit. None if only the tensors tell the config.
   """
 
   convert: ConvertFn
   reads_folder: Callable[[Set[str], Mapping[str, Any]], bool] = lambda names, config: False
   reads_file: Callable[[Path, Mapping[Any, Any]], bool] = lambda path, content: False
+  read_config: Callable[[Path], Any] | None = None
 
 
 class Converter(NamedTuple):

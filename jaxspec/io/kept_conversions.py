@@ -14,10 +14,13 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
 
-import jaxspec
 from jaxspec.errors import CheckpointError
 from jaxspec.io.cache_folder import cache_folder
 from jaxspec.io.checkpoints import CONFIG_FILE, PARAMS_FILE
+
+# Of what converters write. Raise it if a later version cannot use, or would not write, the conversions of an earlier one:
+# they are then made anew. A release alone does not do that, because a large network takes minutes and gigabytes.
+FORM = 1
 
 
 def of_files(files: Iterable[Path]) -> list[Any]:
@@ -29,7 +32,7 @@ def found(identity: list[Any], name: str) -> Path | None:
   """The conversion of a source; None if it was not made.
 
   Args:
-    identity: of the source, JSON; another version of the library makes its own conversion.
+    identity: of the source, JSON.
     name: of the network.
   """
   folder = _place(identity) / name
@@ -60,7 +63,7 @@ def made(identity: list[Any], name: str, convert: Callable[[Path], Any]) -> Path
 
 
 def _place(identity: list[Any]) -> Path:
-  text = json.dumps([jaxspec.__version__, *identity])
+  text = json.dumps([FORM, *identity])
   try:
     return cache_folder("models") / hashlib.sha256(text.encode()).hexdigest()[:24]
   except RuntimeError as error:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import fnmatch
-import functools
 import importlib
 import itertools
 import json
@@ -77,10 +76,10 @@ def model_folder(path: str | os.PathLike[str]) -> Path:
     source = _local(path)
     return path if source is None else _converted(source)
   reference = hub.parse(path)
-  if reference.is_pinned and (kept := kept_conversions.found(list(reference), reference.name)) is not None:
+  if reference.is_pinned and (kept := _kept(reference)) is not None:
     return kept
   pinned = hub.pin(reference)
-  if (kept := kept_conversions.found(list(pinned.reference), reference.name)) is not None:
+  if (kept := _kept(pinned.reference)) is not None:
     return kept
   if _is_own(pinned):
     return hub.fetch(pinned, pinned.names)
@@ -93,7 +92,52 @@ def network_name(path: str | os.PathLike[str]) -> str:
 
 
 def _converted(source: Source) -> Path:
-  return kept_conversions.made(source.identity, source.name, functools.partial(convert, source))
+  """The kept conversion; one that takes long is shown on stderr."""
+
+  def convert_shown(destination: Path) -> None:
+    with _auto().command.shown(f"Converting {source.name}: ") as on_write:
+      convert(source, destination, on_write)
+
+  return kept_conversions.made(source.identity, source.name, convert_shown)
+
+
+def released_config(path: str | os.PathLike[str]) -> Any | None:
+  """The config of the network that released weights hold, without reading, fetching or converting the weights.
+
+  Returns:
+    A config of `jaxspec.models.registry`; None for a checkpoint or a bundle, for a path that holds neither, and for weights
+    whose tensors tell their config.
+  Raises:
+    CheckpointError, LinkError, ImportError: as `model_folder`.
+  """
+  if hub.is_reference(path):
+    reference = hub.parse(path)
+    if reference.file is not None or (reference.is_pinned and _kept(reference) is not None):
+      return None
+    pinned = hub.pin(reference)
+    if _is_own(pinned) or checkpoints.CONFIG_FILE not in pinned.names:
+      return None
+    names = tuple(name for name in pinned.names if "/" not in name and name.endswith(_BESIDE))
+    folder = hub.fetch(pinned, names)
+    config: Mapping[str, Any] = _config(folder / checkpoints.CONFIG_FILE)
+  else:
+    folder = shipped.named(path)
+    source = _local(folder)
+    if source is None or source.names is None:
+      return None
+    names, config = source.names, source.config
+  found = [released.read_config for released in _auto().for_folder(names, config).values()]
+  if not found or found[0] is None:
+    return None
+  try:
+    return found[0](folder)
+  except ValueError as error:
+    line = str(error)
+    raise CheckpointError(line if str(folder) in line else f"Cannot read the config of {path}: {line}") from error
+
+
+def _kept(reference: hub.Reference) -> Path | None:
+  return kept_conversions.found(list(reference), reference.name)
 
 
 def source_of(path: str | os.PathLike[str]) -> Source:
@@ -156,9 +200,10 @@ def _local(path: Path) -> Source | None:
     return None
   seen = itertools.islice(_names(path), _MOST_NAMES)
   names = tuple(name for name in seen if name.endswith(_READ) and (path / name).is_file())
-  if not any(name.endswith(WEIGHT_SUFFIXES) and Path(name).name != checkpoints.PARAMS_FILE for name in names):
-    return None
-  if not config.keys() & set(_RELEASED_FIELDS) and not _auto().for_folder(names, config):
+  has_weights = any(name.endswith(WEIGHT_SUFFIXES) and Path(name).name != checkpoints.PARAMS_FILE for name in names)
+  has_fields = bool(config.keys() & set(_RELEASED_FIELDS))
+  # A config without weights is of a released network too: a plan needs no more, and a conversion names what is missing.
+  if not (has_weights or has_fields) or (not (has_weights and has_fields) and not _auto().for_folder(names, config)):
     return None
   return Source(path, path.resolve().name, kept_conversions.of_files(path / name for name in names), names, config)
 

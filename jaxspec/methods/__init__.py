@@ -37,6 +37,7 @@ from jaxspec.methods.method import (
 )
 from jaxspec.methods.ngram import Ngram
 from jaxspec.methods.parallel import Parallel
+from jaxspec.methods.rows import Rows
 from jaxspec.methods.scale_ciar import ScaleCiar
 from jaxspec.methods.scale_speculative import ScaleSpeculative
 from jaxspec.methods.scaled import Scaled
@@ -71,6 +72,7 @@ __all__ = [
   "Parallel",
   "Parts",
   "Plain",
+  "Rows",
   "Scaled",
   "Sjd",
   "Speculative",
@@ -96,6 +98,7 @@ _OF_LIBRARY = (
   Ngram,
   Gsd,
   Scaled,
+  Rows,
   Eagle,
   EagleChain,
   EagleLantern,

@@ -28,7 +28,7 @@ from jaxspec.rules.greedy import greedy
 from jaxspec.rules.lossless import lossless
 from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import ModelParams
-from jaxspec.verifiers.ciar_target import CiarVerifier
+from jaxspec.verifiers.ciar_target import CiarVerifier, num_catch_ups
 
 VERIFY = ("exact", "lantern", "greedy")
 DRAWS = ("auto", "sparse", "dense")
@@ -113,15 +113,32 @@ class Ciar(Neighbours, DraftingMethod):
     """The window; local tokens are not judged."""
     return self.gamma
 
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
-    """One cloud call per ``1 / cloud_rate`` tokens (`DEFAULT_RATE`), most of which the edge accepts locally.
+  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
+    """One cloud call per ``1 / calls`` tokens (``cloud_rate``, `DEFAULT_RATE`), of which a window commits some.
 
     The edge takes a pass for each local token and for each draft of the window. A negative ``tau`` accepts none locally.
+    The cloud reads local tokens and window at the narrowest width that fits; the number of local tokens is geometric.
     """
     window = expected_tokens(acceptance, self.gamma)
-    rate = DEFAULT_RATE if self.cloud_rate is None else self.cloud_rate
-    tokens = window if self.tau is not None and self.tau < 0 else max(1 / rate, window)
-    return Expected(tokens, tokens - window + self.gamma)
+    if calls is not None and not 0 < calls <= 1 / window:
+      most = f"{1 / window:.3g} with {self.gamma} drafts and acceptance {acceptance:g}"
+      raise ValueError(f"Must have calls above 0, at most {most}, we instead got {calls:g}")
+    rate = calls or self.cloud_rate or DEFAULT_RATE
+    tokens = window if calls is None and self.tau is not None and self.tau < 0 else max(1 / rate, window)
+    local = tokens - window
+    return Expected(tokens, local + self.gamma, self._inputs(local, num_tokens))
+
+  def _inputs(self, local: float, num_tokens: int) -> float:
+    """Expected tokens that the cloud reads for an exchange after a geometric number of local tokens of this mean."""
+    widths = pass_widths(self.gamma)
+    left, total = 1.0, 0.0
+    for unread in range(num_tokens):
+      here = left / (1 + local) if unread < num_tokens - 1 else left
+      caught_up = num_catch_ups(unread, self.gamma, widths[-1])
+      needed = unread - widths[-1] * caught_up + self.gamma + 1
+      total += here * (widths[-1] * caught_up + next(width for width in widths if width >= needed))
+      left -= here
+    return total
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import jax.numpy as jnp
 
+from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.network import Network
 from jaxspec.core.types import AcceptFn, Array, ModelFns, PyTree, Verifier
-from jaxspec.methods.method import LARGEST, BuildContext, Method, need, option
+from jaxspec.methods.method import LARGEST, BuildContext, Expected, Method, need, option
 from jaxspec.rules.audited import audited
 from jaxspec.rules.block_rule import block
 from jaxspec.rules.distances import neighbour_table
@@ -75,6 +76,7 @@ def target_side(
   features: str = "both",
   feedback_fn: FeedbackFn = no_feedback,
   widths: tuple[int, ...] = (),
+  bonus: bool = True,
 ) -> tuple[ModelParams, Verifier]:
   """The target's parameters, and the verifier that scores a whole draft in one pass.
 
@@ -83,11 +85,12 @@ def target_side(
     features: features of a guided target, see `jaxspec.models.guidance.guided`.
     feedback_fn: feedback to the drafter, see `jaxspec.TargetVerifier`.
     widths: inputs of narrower passes, see `jaxspec.TargetVerifier`.
+    bonus: also draw a token after full acceptance.
   """
   sampling: SamplingConfig = context.sampling
   fns, side = sampling.side(target, features=features)
   rule, tables = traced_numbers(audited(rule) if context.audit else rule, tables)
-  verifier = TargetVerifier(fns, rule, warp=context.warp(), feedback_fn=feedback_fn, widths=widths)
+  verifier = TargetVerifier(fns, rule, warp=context.warp(), feedback_fn=feedback_fn, widths=widths, bonus=bonus)
   return side._replace(rule=tables), verifier
 
 
@@ -156,6 +159,22 @@ class ExactTest:
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """The acceptance rule and its arrays."""
     return (block if self.verify == "block" else lossless), ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bonus:
+  """The option of methods whose rounds may end with a fully accepted chain of drafts."""
+
+  bonus: bool = option(True, "Also draw a token after full acceptance.")
+
+  def draws_bonus(self) -> bool:
+    """See `jaxspec.methods.speculative.ChainMethod`."""
+    return self.bonus
+
+  def expected(self: Any, acceptance: float, num_tokens: int) -> Expected:
+    """See `Method.expected`."""
+    drafts = self.longest_path()
+    return Expected(expected_tokens(acceptance, drafts if self.bonus else max(drafts - 1, 0)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,8 @@ class Gsd(JacobiMethod):
 
     Uniform initial drafts count as certain, as in the code of the underlying method (`Sjd.published`).
     """
-    settings: dict[str, Any] = {"variant": "published", "distance": "embedding", "recycle": "fresh", "point_mass": True}
+    settings: dict[str, Any] = {"variant": "published", "distance": "embedding", "recycle": "fresh"}
+    settings |= {"initial": "uniform", "point_mass": True}
     return cls(**(settings | options))
 
   @classmethod

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import orders, rng
-from jaxspec.core.state import Counters, DecodeResult, Origin
+from jaxspec.core.state import DecodeResult, scheduled_result
 from jaxspec.core.types import Array, Key, Params, PyTree
 from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import Chain, TokenNoise, token_noise
@@ -169,24 +169,9 @@ def _generate(
 
 def _result(tokens: Array, order: Array, schedule: tuple[Bucket, ...]) -> DecodeResult:
   """The result of a decode whose i-th iteration committed its ``count`` tokens in every row; iteration 0 is the prefill."""
-  rows, length = order.shape
   counts = [iteration.count for bucket in schedule for iteration in bucket.iterations]
-  commit_round = jnp.broadcast_to(
-    jnp.repeat(jnp.arange(len(counts)), jnp.asarray(counts), total_repeat_length=length), (rows, length)
-  )
-  origin = jnp.where(commit_round == 0, int(Origin.FIRST), int(Origin.BONUS)).astype(jnp.int8)
-  none, calls = jnp.zeros((rows,), jnp.int32), jnp.full((rows,), len(counts), jnp.int32)
-  counters = Counters(calls, none, none, none, calls, none)
-  lengths = jnp.full((rows,), length, jnp.int32)
-  return DecodeResult(
-    tokens,
-    lengths,
-    counters,
-    jnp.zeros((rows, length), bool),
-    origin,
-    commit_round.astype(jnp.int32),
-    report=MaskedReport(order),
-  )
+  drawn_in = jnp.repeat(jnp.arange(len(counts)), jnp.asarray(counts), total_repeat_length=order.shape[1])
+  return scheduled_result(tokens, drawn_in, len(counts), report=MaskedReport(order))
 
 
 def generate_masked(

@@ -8,8 +8,7 @@ bundle's defaults and the sweeps of an audit.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.network import Network
@@ -70,9 +69,18 @@ class BuildContext:
     return dataclasses.replace(self.sampling.warp(), legal=self.space.legal)
 
 
-# (params, keys [B], condition, max_len, end_token) -> result; hashable, and equal for equal settings: it is a static
-# argument of the compiled decode.
-DecodeFn = Callable[[SpecParams, Key, PyTree, int, "int | tuple[int, ...] | None"], DecodeResult]
+class DecodeFn(Protocol):
+  """A whole decode; hashable, and equal for equal settings: it is a static argument of the compiled program.
+
+  ``window`` is the number of inputs of a pass besides one token of the row, as `Drafter.window`.
+  """
+
+  @property
+  def window(self) -> int: ...
+
+  def __call__(
+    self, params: SpecParams, keys: Key, condition: PyTree, max_len: int, end_token: int | tuple[int, ...] | None
+  ) -> DecodeResult: ...
 
 
 class Parts(NamedTuple):
@@ -90,6 +98,12 @@ class Parts(NamedTuple):
   target_prefix: int = 0
   decode: DecodeFn | None = None
 
+  @property
+  def window(self) -> int:
+    """Inputs of a pass of the target besides the last committed token."""
+    part = self.drafter if self.decode is None else self.decode
+    return 0 if part is None else part.window
+
   def pair(self) -> tuple[Drafter, Verifier]:
     """Drafter and verifier.
 
@@ -105,10 +119,12 @@ class Expected(NamedTuple):
   """Expected number of tokens of a row per pass of the target.
 
   ``draft_calls`` are the passes of the draft network per pass of the target; None: the constant `Drafter.calls_per_round`.
+  ``inputs`` are tokens that a pass of the target reads; None: the drafter's window and the newest token.
   """
 
   tokens: float
   draft_calls: float | None = None
+  inputs: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,13 +179,18 @@ class Method:
     """Tokens of a row per pass of the draft network: 1 for a chain, a beam for a tree."""
     return 1
 
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
     """Expected tokens of a row per pass of the target.
 
     Args:
       acceptance: conditional acceptance probability of a draft.
       num_tokens: tokens of a row.
+      calls: calls of the target per token, of a method that accepts tokens locally; None: the method's own.
+    Raises:
+      ValueError: for calls of another method, or calls that cannot be reached.
     """
+    if calls is not None:
+      raise ValueError(f"Must have a method that accepts tokens locally (ciar) for its calls, we instead got {self.name}")
     return Expected(expected_tokens(acceptance, self.longest_path()))
 
   def check_length(self, num_tokens: int) -> None:

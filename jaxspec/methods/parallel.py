@@ -34,7 +34,7 @@ class Parallel(Method):
   source: ClassVar[str] = "Li et al. 2024, arXiv 2406.11838, section 3"
   tokens: ClassVar[str] = CONTINUOUS
 
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
     """The mean number of tokens of an iteration; there are no drafts."""
     return Expected(num_tokens / min(self.num_iter, num_tokens))
 
@@ -68,6 +68,7 @@ class ParallelDecode:
   steps: str
   stop: int | None
   guidance_fn: GuidanceFn
+  window: ClassVar[int] = 0
 
   def __call__(
     self, params: SpecParams, keys: Key, condition: PyTree, max_len: int, end_token: int | tuple[int, ...] | None

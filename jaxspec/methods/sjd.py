@@ -18,6 +18,8 @@ from jaxspec.rules.lossless import lossless
 from jaxspec.rules.sampled_tree_rule import SampledTreeRule
 from jaxspec.verifiers.target import target_logits
 
+INITIAL = ("auto", *SOURCES)
+
 # Inputs of a pass grow with ``branch ** depth``.
 MOST_NODES = 1024
 
@@ -34,7 +36,9 @@ class JacobiMethod(Method):
   )
   round_times: tuple[str, ...] | None = round_times_option()
   recycle: str = option("coupled", "How a Jacobi window uses its last pass (fresh is as published).", choices=RECYCLING)
-  initial: str = option("uniform", "Where new positions of a Jacobi window copy from.", choices=SOURCES)
+  initial: str = option(
+    "auto", "Where new positions of a Jacobi window copy from; auto: above, and uniform without a grid.", choices=INITIAL
+  )
   point_mass: bool = option(False, "Call uniform initial drafts certain, as the released Jacobi code does.")
 
   def check(self) -> None:
@@ -58,6 +62,12 @@ class JacobiMethod(Method):
     """See `Method.check_length`."""
     check_chain("window", self.longest_path(), num_tokens, whole=True)
 
+  def initial_source(self, grid: tuple[int, int] | None) -> str:
+    """Where new positions copy from, one of `SOURCES`, on a host with this grid."""
+    if self.initial != "auto":
+      return self.initial
+    return "uniform" if grid is None else "above"
+
   def drafter(self, context: BuildContext) -> Drafter:
     """The drafter; errors as in `window_drafter`."""
     return self.window_drafter(context)
@@ -69,10 +79,10 @@ class JacobiMethod(Method):
       ValueError: without a vocabulary, or without a grid if initial drafts read a neighbour.
     """
     vocab_size = need(context.space.vocab_size, "vocab_size", self.name)
-    columns = 1
-    if self.initial != "uniform":
-      columns = need(context.space.grid, f"a grid (for initial drafts from {self.initial})", self.name)[1]
-    initial = WindowInit(self.initial, "sample", self.point_mass)
+    source, columns = self.initial_source(context.space.grid), 1
+    if source != "uniform":
+      columns = need(context.space.grid, f"a grid (for initial drafts from {source})", self.name)[1]
+    initial = WindowInit(source, "sample", self.point_mass)
     return JacobiDrafter(
       window=self.longest_path(),
       vocab_size=vocab_size,
@@ -152,5 +162,5 @@ class Sjd(ExactTest, JacobiMethod):
   @classmethod
   def published(cls, **options: Any) -> Self:
     """The published method: fresh drafts, and uniform initial drafts as point masses; ``options`` override that."""
-    settings: dict[str, Any] = {"recycle": "fresh", "point_mass": True}
+    settings: dict[str, Any] = {"recycle": "fresh", "initial": "uniform", "point_mass": True}
     return cls(**(settings | options))

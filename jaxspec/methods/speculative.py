@@ -10,7 +10,7 @@ from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.small_model import SmallModelDrafter
 from jaxspec.methods.auto_width import AUTO, CHAIN_WIDTHS, Table, adaptive, check_auto, round_times_option, table_of
-from jaxspec.methods.common import ExactTest, check_chain, draft_side, of_ids, target_side
+from jaxspec.methods.common import Bonus, ExactTest, check_chain, draft_side, of_ids, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
 from jaxspec.rules.lossless import lossless
 
@@ -49,18 +49,22 @@ class ChainMethod(DraftingMethod):
     """The acceptance rule and its arrays."""
     return lossless, ()
 
+  def draws_bonus(self) -> bool:
+    """Whether the target also draws a token after full acceptance."""
+    return True
+
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
     of_ids(self, context)
     fns, drafting = draft_side(self, draft, context)
     rule, tables = self.rule(context)
-    side, verifier = target_side(target, rule, context, tables=tables)
+    side, verifier = target_side(target, rule, context, tables=tables, bonus=self.draws_bonus())
     parts = Parts(SpecParams(drafting, side), self.drafter(fns, context), verifier)
     return parts if self.table is None else adaptive(parts, self.table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Speculative(ExactTest, ChainMethod):
+class Speculative(ExactTest, Bonus, ChainMethod):
   """Speculative decoding with a small network of the target's family; exact for every draft.
 
   Each draft x is accepted with probability ``min(1, p(x) / q(x))``; a rejected one is replaced by a token of

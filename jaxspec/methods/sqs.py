@@ -12,10 +12,11 @@ from jaxspec.codecs.codec import SparseCodec, conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import Conformal, ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core.network import Network
+from jaxspec.core.options import MAX_PIPELINE
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.drafters.sqs_drafter import ON_EMPTY, SqsDrafter, SqsParams
-from jaxspec.methods.common import ExactTest, check_chain, draft_side, of_ids, refuse_audit, target_side
+from jaxspec.methods.common import Bonus, ExactTest, check_chain, draft_side, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.block_rule import block_sparse
 from jaxspec.rules.lossless_sparse import lossless_sparse
@@ -27,14 +28,15 @@ _SUPPORT = {"topk": 32, "conformal": 256}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sqs(ExactTest, DraftingMethod):
+class Sqs(ExactTest, Bonus, DraftingMethod):
   """Sparse quantize-and-sample decoding under a bit budget; exact.
 
   Each draft is drawn from a sparse distribution with integer weights, which is also sent and used for verification. The
   output therefore follows the target's distribution for every support and threshold. A round ends when the next distribution
   would exceed ``budget`` bits, or after ``max_drafts`` drafts. ``topk`` keeps a fixed number of tokens (K-SQS);
   ``conformal`` keeps those above a threshold that is steered to a dropped mass of ``alpha`` (C-SQS). With
-  ``verify="block"`` the drafts of a round are tested together (Sun et al. 2024, arXiv 2403.10444).
+  ``verify="block"`` the drafts of a round are tested together (Sun et al. 2024, arXiv 2403.10444). Over a network, an edge
+  with a ``pipeline`` above 1 sends drafts before the replies to earlier ones; the tokens are those of an edge that waits.
   """
 
   sparsifier: str = option("conformal", "Which tokens of a distribution are sent.", choices=SPARSIFIERS)
@@ -48,6 +50,7 @@ class Sqs(ExactTest, DraftingMethod):
   policy: str = option("text", "Steps of the threshold that stay after a rejection.", choices=Conformal.POLICIES)
   empty_error: str = option("one", "Error recorded when no token exceeds the threshold.", choices=Conformal.EMPTY_ERRORS)
   on_empty: str = option("cloud_token", "Action when no distribution fits into the budget.", choices=ON_EMPTY)
+  pipeline: int = option(1, "Drafts of a row that may wait for their replies.", ge=1, le=MAX_PIPELINE)
   coding: str = option("paper", "How a distribution becomes bits.", choices=CODINGS)
 
   name: ClassVar[str] = "sqs"
@@ -62,6 +65,12 @@ class Sqs(ExactTest, DraftingMethod):
       raise ValueError(f"Must have a finite beta1 of at least -eta (1 - alpha), we instead got {self.beta1}")
     if self.verify == "block" and self.coding == "lazy":
       raise ValueError("Must have verify token with coding lazy, which sends one distribution, we instead got block")
+    if self.pipeline > 1 and self.bonus:
+      raise ValueError(f"Must have no bonus token (--no-bonus) with a pipeline of {self.pipeline}, we instead got one")
+    if self.pipeline > 1 and self.coding == "lazy":
+      raise ValueError(
+        f"Must have a coding that sends distributions with a pipeline of {self.pipeline}, we instead got lazy"
+      )
 
   def drafts_per_round(self) -> int:
     """Largest number of drafts of a round."""
@@ -108,6 +117,6 @@ class Sqs(ExactTest, DraftingMethod):
     # If the distribution of a rejected draft is sent on demand, the target's own is stored until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
     rule, tables = self.rule(context)
-    side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=feedback_fn)
+    side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=feedback_fn, bonus=self.bonus)
     params = SqsParams(drafting, settings, jnp.float32(self.budget))
     return Parts(SpecParams(params, side), drafter, verifier)

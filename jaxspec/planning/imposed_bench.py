@@ -1,13 +1,13 @@
-"""Measured speed-up of a method over plain decoding at an imposed acceptance, with random weights of a published size."""
+"""Measured speed-up of a method over plain decoding at imposed acceptance and calls, with random weights."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -54,12 +54,12 @@ class ImposedBench:
   def _seconds_of_first_call(self, decoder: Decoder) -> float:
     return measure.seconds_of(lambda: self._decode(decoder)(jax.random.key(0)).tokens)
 
-  def _floors(self, method: Method, acceptance: float | None = None) -> dict[str, float]:
+  def _floors(self, method: Method, acceptance: float | None = None, calls: float | None = None) -> dict[str, float]:
     """Bytes and operations of a round, and their least times at the device's limits."""
     random, device = self._random, self._device.device
     plan = make_plan(
       random.model, self._device, batches=(self._batch,), method=method, sampling=self._sampling, draft=random.named_draft,
-      dtype=random.dtype, acceptance=acceptance,
+      dtype=random.dtype, acceptance=acceptance, calls=calls,
     )  # fmt: skip
     speed = plan.batches[0].speed
     passes = [(1.0, speed.target)] + ([] if speed.draft is None else [(speed.draft_calls, speed.draft)])
@@ -89,26 +89,27 @@ class ImposedBench:
       **floors,
     }
 
-  def figures(self, method: Method, acceptance: float | RecordedAcceptance, *, lock_step: bool = False) -> dict[str, Any]:
+  def figures(
+    self, method: Method, acceptance: float | RecordedAcceptance, *, calls: float | RecordedAcceptance | None = None,
+    lock_step: bool = False,
+  ) -> dict[str, Any]:  # fmt: skip
     """Figures of a method and plain decoding, in alternating runs.
 
     Args:
       acceptance: a probability, or a recording of this method.
+      calls: calls of the target per token, or a recording, of a method that accepts locally; None: by its gate.
       lock_step: also measure a batch in which every row waits for the slowest one.
     Returns:
       ``over_plain`` (pairwise ratios of seconds), ``tokens_per_s``, ``tokens_per_call``, ``accepted_of_tested`` (of the
       drafts whose predecessors were accepted; None for trees, whose paths have any length), ``step_ms`` of plain decoding,
       ``round_ms`` of a bare round, ``read_bytes`` and ``operations`` of a round with their floors at the device's limits
-      (``floor_ms`` takes for each pass the larger one), ``break_even`` (the acceptance at which a bare round costs its plain
-      steps; None if there is none), ``loop_efficiency``, ``first_call_s``; with lock step ``over_lock_step`` (pairwise
-      ratios of seconds, else None).
+      (``floor_ms`` takes for each pass the larger one; with calls, of an exchange), ``break_even`` (the acceptance at which
+      a bare round costs its plain steps; None if there is none, and with calls), ``loop_efficiency``, ``first_call_s``; with
+      lock step ``over_lock_step`` (pairwise ratios of seconds, else None).
     Raises:
-      ValueError: for a recording of another method or of shorter drafts.
+      ValueError: for a recording of another method or of shorter drafts, or calls that the method cannot make.
     """
-    recorded = isinstance(acceptance, RecordedAcceptance)
-    if recorded:
-      acceptance.check_fits(method)
-    imposed = acceptance.imposed if recorded else Imposed(acceptance)
+    imposed = imposed_of(method, acceptance, calls)
     plain, _ = self._plain
     decoder = self._random.decoder(method, self._sampling, imposed)
     first_s = self._seconds_of_first_call(decoder)
@@ -122,7 +123,9 @@ class ImposedBench:
     )  # fmt: skip
     step_s = measure.Timing.of(found.plain_s).median / self._tokens
     drafts, rounds = method.longest_path(), found.rounds
-    is_chain = drafts == method.drafts_per_round()
+    is_chain = drafts == method.drafts_per_round() or imposed.imposes_calls
+    share = lambda given: given if isinstance(given, float | int | None) else given.acceptance
+    called = calls.calls if isinstance(calls, RecordedAcceptance) else calls
     return {
       "over_plain": found.over_plain._asdict(),
       "over_lock_step": found.over("lock step")._asdict() if lock_step else None,
@@ -131,11 +134,33 @@ class ImposedBench:
       "accepted_of_tested": found.accepted_of_tested if is_chain else None,
       "step_ms": 1e3 * step_s,
       "round_ms": 1e3 * rounds.round_s,
-      **self._floors(method, acceptance.acceptance if recorded else acceptance),
-      "break_even": break_even(rounds.round_s / step_s, drafts),
+      **self._floors(method, share(acceptance), called),
+      "break_even": None if imposed.imposes_calls else break_even(rounds.round_s / step_s, drafts),
       "loop_efficiency": rounds.efficiency._asdict(),
       "first_call_s": first_s,
     }
+
+
+def imposed_of(
+  method: Method, acceptance: float | RecordedAcceptance, calls: float | RecordedAcceptance | None = None
+) -> Imposed:
+  """Acceptance and calls of a method, each a number or recorded, as the argument ``imposed`` of a decoder.
+
+  Raises:
+    ValueError: for a recording of another method, of shorter drafts, or without calls.
+  """
+  for given in (acceptance, calls):
+    if isinstance(given, RecordedAcceptance):
+      given.check_fits(method)
+  imposed = acceptance.imposed if isinstance(acceptance, RecordedAcceptance) else Imposed(acceptance)
+  imposed = dataclasses.replace(imposed, asked=(), tokens=(), calls=None if isinstance(calls, RecordedAcceptance) else calls)
+  if not isinstance(calls, RecordedAcceptance):
+    return imposed
+  if not calls.asked:
+    raise ValueError(f"Must have recorded calls of a method that accepts locally, we instead got those of {calls.method}")
+  if imposed.lengths and imposed.lengths != calls.lengths:
+    raise ValueError("Must have acceptance and calls of one recording, or a number for one of them, we instead got two")
+  return dataclasses.replace(imposed, asked=calls.asked, tokens=calls.tokens)
 
 
 def break_even(steps: float, drafts: int) -> float | None:
@@ -149,15 +174,36 @@ def break_even(steps: float, drafts: int) -> float | None:
   return None if steps > drafts + 1 else acceptance_for(steps, drafts)
 
 
+class Cell(NamedTuple):
+  """Acceptance and calls of a row of a report; of recordings ``files`` are the names."""
+
+  acceptance: float | RecordedAcceptance
+  calls: float | RecordedAcceptance | None = None
+  files: tuple[str | None, str | None] = (None, None)
+
+  @property
+  def name(self) -> str:
+    """For progress."""
+    return ", ".join(str(file or given) for file, given in zip(self.files, self[:2]) if given is not None)
+
+  def shown(self, number: int) -> Any:
+    """Acceptance (0) or calls (1) as JSON."""
+    given = self[number]
+    if not isinstance(given, RecordedAcceptance):
+      return given
+    mean = given.calls if number else given.acceptance
+    return {"file": Path(str(self.files[number])).name, "mean": mean, "source": given.source}
+
+
 def imposed_report(
-  random: RandomModel, method: Method, sampling: SamplingConfig, acceptances: Mapping[str, float | RecordedAcceptance], *,
-  batches: Sequence[int], lock_step: bool, repeats: int, progress: Progress = SILENT,
+  random: RandomModel, method: Method, sampling: SamplingConfig, cells: Sequence[Cell], *, batches: Sequence[int],
+  lock_step: bool, repeats: int, progress: Progress = SILENT,
 ) -> dict[str, Any]:  # fmt: skip
-  """Plain decoding and a method at every acceptance, for every batch size; JSON.
+  """Plain decoding and a method at every acceptance and share of calls, for every batch size; JSON.
 
   Args:
     random: the networks.
-    acceptances: probabilities, or what was recorded, by name; of a recording the name is its file.
+    cells: what is imposed.
     batches: rows decoded together.
     lock_step: measure batches whose rows all wait for the one that accepts fewest, too.
     repeats: counted turns.
@@ -181,19 +227,17 @@ def imposed_report(
     "plain": {},
     "cells": [],
   }
-  total, done = len(batches) * (1 + len(acceptances)), 0
+  total, done = len(batches) * (1 + len(cells)), 0
   progress("Measuring")
   for rows in batches:
     bench = ImposedBench(random, rows, sampling, repeats, here)
     progress.step(done, total, "measurement", f"Batch {rows}, plain")
     report["plain"][rows] = bench.plain()
     done += 1
-    for name, acceptance in acceptances.items():
-      progress.step(done, total, "measurement", f"Batch {rows}, {method.name} at {name}")
-      found = bench.figures(method, acceptance, lock_step=lock_step and rows > 1)
-      shown: Any = acceptance
-      if isinstance(acceptance, RecordedAcceptance):
-        shown = {"file": Path(name).name, "mean": acceptance.acceptance, "source": acceptance.source}
-      report["cells"].append({"batch": rows, "acceptance": shown} | found)
+    for cell in cells:
+      progress.step(done, total, "measurement", f"Batch {rows}, {method.name} at {cell.name}")
+      waits = lock_step and rows > 1 and cell.calls is None
+      found = bench.figures(method, cell.acceptance, calls=cell.calls, lock_step=waits)
+      report["cells"].append({"batch": rows, "acceptance": cell.shown(0), "calls": cell.shown(1)} | found)
       done += 1
   return report

@@ -91,8 +91,8 @@ def memory_of(
     halves: 2 where every row of the batch has an unconditional partner, else 1.
     dtype: of the transformers; image tokenizers run in float32.
   """
-  window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
-  has_cache = needs.parts.decode is None  # parallel decoding keeps its tokens only
+  window = needs.parts.window
+  has_cache = needs.parts.decode is None or not target.draws_continuous  # parallel decoding keeps its tokens only
   slots = model.prefix + model.num_tokens + window
   inputs = window + 1
   found = [Need("weights", STAYS, target.weight_bytes(mesh))]

@@ -26,6 +26,9 @@ from jaxspec.sampling import AnySampling
 # Blocks of a draft network made of its target's first layers, if none is published.
 DRAFT_LAYERS = 2
 
+# Any calibrated threshold of an edge network: it changes no shape.
+ANY_THRESHOLD = {"calibration": {"thresholds": [{"achieved": 0.3, "tau": 1.0}]}}
+
 
 class Needs(NamedTuple):
   """Parts of a method, as shapes.
@@ -110,7 +113,7 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
   if draft is not None:
     if (ours := draft.vocab_size) != (theirs := model.vocab_size):
       raise ValueError(f"Must have a draft with the {theirs} tokens of {model.name}, we instead got {ours} of {draft.name}")
-    return draft.sized(dtype)
+    return _with_threshold(draft.sized(dtype))
   if method.draft_family == SAME_FAMILY:
     if model.draft is not None:
       return MODELS[model.draft].sized(dtype)
@@ -128,6 +131,8 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
   if head_of is not None:
     return sized(name, head_of(model.config), f"head of {model.name}", dtype=dtype)
   config = InterHeadConfig(dataclasses.replace(model.config, num_layers=1, dtype=dtype))
-  edge = sized(name, config, f"edge of {model.name}", dtype=dtype)
-  # The calibrated threshold of an edge network changes no shape.
-  return Sized(dataclasses.replace(edge.network, meta={"calibration": {"thresholds": [{"achieved": 0.3, "tau": 1.0}]}}))
+  return _with_threshold(sized(name, config, f"edge of {model.name}", dtype=dtype))
+
+
+def _with_threshold(draft: Sized) -> Sized:
+  return Sized(dataclasses.replace(draft.network, meta=ANY_THRESHOLD))

@@ -51,6 +51,7 @@ class Plan:
     draft: name and parameters of the draft network.
     window: tokens that the target reads in a round besides the newest one.
     acceptance: None for a method without drafts.
+    calls: given calls of the target per token; None: the method's own.
     halves: rows of a pass for each row of the batch, 2 with guidance.
     largest: largest batch that fits; 0 if none does.
     named_draft: the requested draft network.
@@ -72,6 +73,7 @@ class Plan:
   largest: int
   batches: tuple[Batch, ...]
   named_draft: Model | None = None
+  calls: float | None = None
 
   def as_json(self) -> dict[str, Any]:
     """All fields as JSON values."""
@@ -87,6 +89,7 @@ class Plan:
       "sampling": values_of(self.sampling),
       "draft": None if self.draft is None else {"name": self.draft[0], "parameters": self.draft[1]},
       "acceptance": None if self.acceptance is None else self.acceptance._asdict(),
+      "calls": self.calls,
       "rows_of_a_pass": self.halves,
       "largest_batch": self.largest,
       "batches": [_batch_json(self.memory, batch) for batch in self.batches],
@@ -131,6 +134,7 @@ def make_plan(
   mesh: MeshSizes | None = None,
   dtype: str = "bfloat16",
   acceptance: float | None = None,
+  calls: float | None = None,
 ) -> Plan:
   """Plans a decode.
 
@@ -144,6 +148,7 @@ def make_plan(
     mesh: division of the devices; None: `default_mesh`.
     dtype: of weights and arithmetic, one of `DTYPES`.
     acceptance: conditional acceptance probability of a draft; None: `jaxspec.planning.assumed_acceptance`.
+    calls: calls of the target per token, of a method that accepts tokens locally; None: the method's own.
   Raises:
     ValueError: for arguments that do not fit together, in one line.
   """
@@ -165,13 +170,15 @@ def make_plan(
     mesh.rows(batch)
   needs = needs_of(model, target, method, sampling, draft, dtype)
   halves = 2 if sampling.is_guided else 1
+  expected = method.expected(0.0 if accepted is None else accepted.value, model.num_tokens, calls)
   memory = memory_of(model, target, needs, device.device, mesh, halves=halves, dtype=dtype)
 
   def of(batch: int) -> Batch:
     rows = mesh.rows(batch)
     speed = speed_of(
-      model, target, needs, method, accepted, sampling, device.device, mesh, memory, batch=batch, halves=halves, dtype=dtype
-    )
+      model, target, needs, expected, method.inputs_per_draft_call(), sampling, device.device, mesh, memory, batch=batch,
+      halves=halves, dtype=dtype,
+    )  # fmt: skip
     total = memory.total(rows)
     return Batch(batch, rows, total, max(total - memory.usable, 0.0), speed)
 
@@ -179,7 +186,7 @@ def make_plan(
     model=model, target=target, device=device, mesh=mesh, method=method, sampling=sampling, dtype=dtype,
     parameters=target.num_parameters,
     draft=None if needs.draft is None else (needs.draft.network.name, needs.draft.num_parameters),
-    window=needs.parts.drafter.window if needs.parts.drafter is not None else 0,
+    window=needs.parts.window,
     acceptance=accepted, halves=halves, memory=memory, largest=(memory.most_rows() or 0) * mesh.data,
-    batches=tuple(map(of, batches)), named_draft=draft,
+    batches=tuple(map(of, batches)), named_draft=draft, calls=calls,
   )  # fmt: skip

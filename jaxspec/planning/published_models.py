@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxspec.core.types import PyTree
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import read_bundle
-from jaxspec.io.model_folders import model_folder
+from jaxspec.io.model_folders import model_folder, network_name, released_config
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import Caption, ClassLabels, OrderedLabels, Prompt, padded_length
@@ -227,6 +227,8 @@ def find_model(name: str) -> Model:
   """
   if name in MODELS:
     return MODELS[name]
+  if (config := released_config(name)) is not None:
+    return _model_of(network_name(name), registry.family_name(config), config)
   path = model_folder(name)
   if not path.is_dir():
     close = [known for known in MODELS if name and known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
@@ -235,19 +237,27 @@ def find_model(name: str) -> Model:
   bundle = read_bundle(path)
   document = checkpoints.read_config(model_folder(bundle.target_folder()))
   family = document["family"]
+  return _model_of(bundle.name, family, registry.make_config(family, document["config"]))
+
+
+def _model_of(name: str, family: str, config: Any) -> Model:
+  """The network of a config.
+
+  Raises:
+    ValueError: for a network that does not generate alone, or not one token after the other.
+  """
   if family in registry.FAMILIES and family not in registry.generating():
     raise ValueError(f"Must have a network that generates ({', '.join(registry.generating())}), {name} holds a {family}")
-  config = registry.make_config(family, document["config"])
   if isinstance(config, (VARConfig, DiTConfig)):
     whole = "scales" if isinstance(config, VARConfig) else "noisy images"
     raise ValueError(f"Must have a network that draws one token after the other, {name} draws whole {whole} ({family})")
   if isinstance(config, ChameleonConfig):
-    return _chameleon(bundle.name, config, _ANOLE_PREFIX)
+    return _chameleon(name, config, _ANOLE_PREFIX)
   if isinstance(config, Emu3Config):
-    return _emu3(bundle.name, config)
+    return _emu3(name, config)
   if isinstance(config, JanusConfig):
-    return _janus(bundle.name, config)
+    return _janus(name, config)
   is_text = hasattr(config, "max_positions")
   prefix = min(64, config.max_positions // 2) if is_text else getattr(config, "prefix_len", 1)
   num_tokens = min(256, config.max_positions - prefix) if is_text else config.num_tokens
-  return Model(bundle.name, family, config, num_tokens, prefix, tokenizer=_TOKENIZERS.get(family))
+  return Model(name, family, config, num_tokens, prefix, tokenizer=_TOKENIZERS.get(family))

@@ -17,7 +17,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, PyTree
 from jaxspec.methods.method import DISCRETE, Method
-from jaxspec.planning.parts import draft_of
+from jaxspec.planning.parts import ANY_THRESHOLD, draft_of
 from jaxspec.planning.published_models import Model
 from jaxspec.planning.sizes import Sized
 from jaxspec.run.decoder import Decoder
@@ -101,7 +101,7 @@ class RandomModel:
     """The decoder of a method.
 
     Args:
-      imposed: acceptance of drafts, see `jaxspec.run.decoder.Decoder`; None: by the rule.
+      imposed: acceptance of drafts and calls, see `jaxspec.run.decoder.Decoder`; None: by the rule.
     Raises:
       ValueError: if the method does not draw discrete tokens, or a draft does not fit.
     """
@@ -109,6 +109,8 @@ class RandomModel:
     if not method.fits(DISCRETE):
       raise ValueError(f"Must have a method that draws {DISCRETE} tokens for {model.name}, we instead got {method.name}")
     draft = self.draft(method)  # before the weights of the model, so that a draft that does not fit fails early
+    if draft is not None and isinstance(imposed, Imposed) and imposed.imposes_calls:
+      draft = dataclasses.replace(draft, meta=ANY_THRESHOLD)  # no threshold decides
     space = TokenSpace(
       vocab_size=model.vocab_size,
       num_tokens=model.num_tokens,

@@ -1,10 +1,12 @@
-"""Numbers of accepted drafts in every round of real decodes, to be imposed on other networks.
+"""Numbers of accepted drafts in every exchange of real decodes, to be imposed on other networks.
 
     jaxspec generate --method sjd --samples 8 --save-acceptance sjd.json
     jaxspec bench-model --model llamagen-l --method sjd --window 7 --acceptance sjd.json
+    jaxspec generate --method ciar --samples 8 --save-acceptance ciar.json
+    jaxspec bench-model --model llamagen-l --method ciar --calls ciar.json
 
 A file is JSON: the decode (``source``), the method with the largest number of drafts that a round can accept, and a list of
-numbers for each row.
+numbers for each row. If the edge accepts tokens locally, it also has the positions at which each row asked the cloud.
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from jaxspec.core.expected_tokens import acceptance_for
-from jaxspec.core.loop import accepted_by_round
-from jaxspec.core.state import DecodeResult
+from jaxspec.core.state import DecodeResult, Origin
 from jaxspec.methods.method import DISCRETE, Method
 from jaxspec.run.decoder import Decoder
 from jaxspec.verifiers.imposed import Imposed
@@ -36,14 +37,18 @@ class RecordedAcceptance:
   Attributes:
     method: name of the method.
     drafts: largest number of drafts that a round can accept.
-    lengths: accepted drafts of each round, by row; the end of a row may truncate its last round.
+    lengths: accepted drafts of each exchange, by row; the end of a row may truncate its last one.
     source: description of the decode for readers; JSON.
+    asked: positions at which the cloud was called, by row; those of a ``target_prefix`` too. Empty if every round calls.
+    tokens: tokens of each row of ``asked``.
   """
 
   method: str
   drafts: int
   lengths: tuple[tuple[int, ...], ...]
   source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  asked: tuple[tuple[int, ...], ...] = ()
+  tokens: tuple[int, ...] = ()
 
   @classmethod
   def of(cls, decoder: Decoder, outcome: DecodeResult, source: Mapping[str, Any] | None = None) -> RecordedAcceptance:
@@ -53,14 +58,19 @@ class RecordedAcceptance:
       decoder: decoder of the outcome.
       outcome: leaves ``[B, ...]``.
     Raises:
-      ValueError: for a method without discrete drafts, or with drafts that the target does not judge.
+      ValueError: for a method without discrete drafts, or without a row that had drafts judged.
     """
-    method = decoder.method
     check_recordable(decoder)
-    by_round, rounds = np.asarray(accepted_by_round(outcome)), np.asarray(outcome.counters.rounds)
-    lengths = tuple(tuple((row[1 : last + 1] - 1).tolist()) for row, last in zip(by_round, rounds))
-    # A row may end with its prefill: it has no rounds.
-    return cls(method.name, method.longest_path(), tuple(row for row in lengths if row), source or {})
+    method, parts = decoder.method, decoder.parts
+    origin, rounds = np.asarray(outcome.origin), np.asarray(outcome.commit_round)
+    rows = [_exchanges(*row, parts.target_prefix) for row in zip(origin, rounds)]
+    # A row may end with its prefill, or without an exchange: nothing of it can be imposed.
+    rows = [row for row in rows if row[1]]
+    if not rows:
+      raise ValueError("Must have a row whose drafts the target judged to record their acceptance, we instead got none")
+    asked, lengths, tokens = zip(*rows)
+    local = parts.drafter is not None and parts.drafter.may_accept_locally
+    return cls(method.name, method.longest_path(), lengths, source or {}, asked if local else (), tokens if local else ())
 
   @property
   def acceptance(self) -> float:
@@ -68,9 +78,14 @@ class RecordedAcceptance:
     return acceptance_for(1 + float(np.mean([length for row in self.lengths for length in row])), self.drafts)
 
   @property
+  def calls(self) -> float | None:
+    """Calls of the cloud per token; None if every round calls."""
+    return sum(map(len, self.asked)) / sum(self.tokens) if self.asked else None
+
+  @property
   def imposed(self) -> Imposed:
-    """The lengths as the argument ``imposed`` of a decoder."""
-    return Imposed(lengths=self.lengths)
+    """All that was recorded, as the argument ``imposed`` of a decoder."""
+    return Imposed(lengths=self.lengths, asked=self.asked, tokens=self.tokens)
 
   def check_fits(self, method: Method) -> None:
     """Raises a ValueError for another method, or for one with longer drafts."""
@@ -84,8 +99,11 @@ class RecordedAcceptance:
   def as_json(self) -> str:
     """The text of a file."""
     head = {"format": FORMAT, "version": VERSION, "method": self.method, "drafts": self.drafts, "source": dict(self.source)}
-    rows = ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in self.lengths)
-    return f'{json.dumps(head, indent=1)[:-2]},\n "lengths": [\n{rows}\n ]\n}}\n'
+    head |= {"tokens": self.tokens} if self.asked else {}
+    tables = {"lengths": self.lengths} | ({"asked": self.asked} if self.asked else {})
+    lines = lambda table: ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in table)
+    every = ",\n".join(f' "{name}": [\n{lines(table)}\n ]' for name, table in tables.items())
+    return f"{json.dumps(head, indent=1)[:-2]},\n{every}\n}}\n"
 
   @classmethod
   def read(cls, path: str | os.PathLike) -> RecordedAcceptance:
@@ -105,8 +123,11 @@ class RecordedAcceptance:
     method, drafts, lengths = document.get("method"), document.get("drafts"), document.get("lengths", [])
     if not isinstance(method, str) or not _is_number(drafts, _LARGEST) or not drafts or not _are_lengths(lengths, drafts):
       raise ValueError(f"Must have a method, its drafts, and rows of numbers from 0 to these drafts in {path}")
-    source = document.get("source")
-    return cls(method, drafts, tuple(tuple(row) for row in lengths), source if isinstance(source, dict) else {})
+    asked, tokens = document.get("asked", []), document.get("tokens", [])
+    if (asked != [] or tokens != []) and not _are_positions(asked, tokens, len(lengths)):
+      raise ValueError(f"Must have the tokens of each row in {path}, and ascending positions of its calls below them")
+    source, of = document.get("source"), lambda rows: tuple(tuple(row) for row in rows)
+    return cls(method, drafts, of(lengths), source if isinstance(source, dict) else {}, of(asked), tuple(tokens))
 
 
 def check_recordable(decoder: Decoder) -> None:
@@ -114,9 +135,23 @@ def check_recordable(decoder: Decoder) -> None:
   method = decoder.method
   if not method.fits(DISCRETE) or decoder.draws_continuous or not method.longest_path():
     raise ValueError(f"Must have drafts of discrete tokens to record their acceptance, we instead got {method.name}")
-  drafter = decoder.parts.drafter
-  if drafter is not None and drafter.may_accept_locally:
-    raise ValueError(f"Must have a method whose drafts are all judged by the target, we instead got {method.name}")
+
+
+def _exchanges(origin: np.ndarray, rounds: np.ndarray, prefix: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+  """Positions of the calls of a row, accepted drafts of its exchanges (calls after prefill and prefix), and its tokens.
+
+  Args:
+    origin: ``[N]``, and the round that committed each token, ``[N]``.
+    prefix: tokens that the target drew alone.
+  """
+  calls, lengths = [], []
+  mine = (origin != Origin.EMPTY) & (origin != Origin.LOCAL)
+  for number in np.unique(rounds[mine]).tolist():
+    (positions,) = np.nonzero(mine & (rounds == number))
+    calls.append(int(positions[0]))
+    if number and positions[0] >= prefix:
+      lengths.append(len(positions) - 1)
+  return tuple(calls), tuple(lengths), int(np.count_nonzero(origin != Origin.EMPTY))
 
 
 def _are_lengths(found: Any, drafts: int) -> bool:
@@ -124,6 +159,15 @@ def _are_lengths(found: Any, drafts: int) -> bool:
   if not rows or sum(map(len, found)) > _LARGEST:
     return False
   return all(_is_number(length, drafts) for row in found for length in row)
+
+
+def _are_positions(asked: Any, tokens: Any, rows: int) -> bool:
+  if not all(isinstance(one, list) and len(one) == rows for one in (asked, tokens)):
+    return False
+  if not all(_is_number(size, _LARGEST) and isinstance(row, list) for size, row in zip(tokens, asked)):
+    return False
+  fits = all(_is_number(position, size - 1) for size, row in zip(tokens, asked) for position in row)
+  return fits and all(row and row == sorted({*row}) for row in asked)
 
 
 def _is_number(value: Any, most: int) -> bool:

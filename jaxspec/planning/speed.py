@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from jaxspec.core.mesh import MeshSizes
 from jaxspec.diffusion.schedule import diffusion_tables
-from jaxspec.methods.method import Method
-from jaxspec.planning.assumed_acceptance import Acceptance
+from jaxspec.methods.method import Expected
 from jaxspec.planning.devices import Device
 from jaxspec.planning.memory_plan import Memory
 from jaxspec.planning.parts import Needs
@@ -71,8 +70,8 @@ def speed_of(
   model: Model,
   target: Sized,
   needs: Needs,
-  method: Method,
-  acceptance: Acceptance | None,
+  expected: Expected,
+  inputs_per_draft_call: int,
   sampling: AnySampling,
   device: Device,
   mesh: MeshSizes,
@@ -82,12 +81,12 @@ def speed_of(
   halves: int,
   dtype: str,
 ) -> Speed:
-  """The limits of a method at a batch size."""
+  """The limits of a method at a batch size, with ``expected`` figures of its rounds."""
   rows = mesh.rows(batch)
   caches = {need.name: need.bytes(rows) for need in memory.needs}
   is_vectors = target.draws_continuous
   steps = _chain_steps(sampling) if isinstance(sampling, ContinuousSampling) else 0
-  window = needs.parts.drafter.window if needs.parts.drafter is not None else 0
+  window = needs.parts.window
   # Attended slots of an input: the whole cache, or the known tokens of a masked network, half of all on average.
   slots = (model.num_tokens + 1) // 2 if target.is_masked else model.prefix + model.num_tokens + window
 
@@ -106,16 +105,16 @@ def speed_of(
     )
     return timed(cost, inputs, device, dtype)
 
-  expected = method.expected(acceptance.value if acceptance is not None else 0.0, model.num_tokens)
   alone = of_target(1, 1)
   draft, calls, seconds = None, 0.0, 0.0
-  if needs.parts.decode is not None:  # MAR's schedule: one pass draws all tokens of an iteration
+  if needs.parts.decode is not None and is_vectors:  # MAR's schedule: one pass draws all tokens of an iteration
     scored = of_target(1, round(expected.tokens))
   else:
-    scored = of_target(window + 1, window + 1)
+    inputs = window + 1 if expected.inputs is None else round(expected.inputs)
+    scored = of_target(inputs, inputs)
   if needs.reads is not None:
     calls = needs.draft_calls if expected.draft_calls is None else expected.draft_calls
-    inputs = method.inputs_per_draft_call()
+    inputs = inputs_per_draft_call
     cost = pass_cost(
       needs.reads,
       mesh,

@@ -38,7 +38,7 @@ from jaxspec.sampling import logit_processing
 class TokenAudit(NamedTuple):
   """Distance of a committed token's distribution from the target's; leaves ``[B, N]``, or ``[B, K + 1]`` of one round.
 
-  All fields but ``tested`` are 0 where ``tested`` is False.
+  All fields but ``tested`` are 0 where ``tested`` is False; a method without drafts (`undrafted`) has distances there too.
   """
 
   __repr__ = short_repr
@@ -49,6 +49,12 @@ class TokenAudit(NamedTuple):
   tv: Array  # total variation between the token's distribution and the target's
   kl: Array  # KL(distribution || target) in nats; inf where the distribution leaves the target's support
   excess: Array  # sum [q a - p]+, the least total variation with this acceptance
+
+  @classmethod
+  def undrafted(cls, tv: Array, kl: Array) -> TokenAudit:
+    """Of tokens that were drawn from another distribution than the target's, without drafts."""
+    none = jnp.zeros_like(tv)
+    return cls(none > 0, none, none, tv, kl, none)
 
 
 Auditable = ChainRule | TreeRule | BlockRule

@@ -66,8 +66,9 @@ def batch_rows(batch: int | None, num: int) -> int:
 
 def check_batch(batch: int | None) -> None:
   """Raises an OptionError for a batch outside of 1 to `MAX_BATCH`."""
-  if batch is not None and not 1 <= batch <= MAX_BATCH:
-    raise OptionError(f"Must have a batch from 1 to {MAX_BATCH}, we instead got {batch}")
+  is_whole = isinstance(batch, (int, np.integer)) and not isinstance(batch, bool)
+  if batch is not None and not (is_whole and 1 <= batch <= MAX_BATCH):
+    raise OptionError(f"Must have a batch from 1 to {MAX_BATCH}, we instead got {batch!r}")
 
 
 def make_batches(condition: PyTree, *, samples: int, seed: int, rows: int) -> Batches:

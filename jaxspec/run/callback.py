@@ -48,10 +48,12 @@ def run_with_callback(job: Job, batches: Batches, callback: Callback) -> Generat
   Returns:
     A generation whose ``run_s`` includes compilation and the time of the callback.
   Raises:
-    OptionError: with a mesh, whose devices run whole decodes.
+    OptionError: with a mesh, whose devices run whole decodes, and for a callback that cannot be called.
     OutOfMemory: for a batch that does not fit into memory.
     ValueError: for a target without weights.
   """
+  if not callable(callback):
+    raise OptionError(f"Must have a function as callback, we instead got {callback!r}")
   if job.pipeline.mesh is not None:
     raise OptionError("Must have no mesh with a callback: its devices run whole decodes")
   check_memory(job, batches.rows)

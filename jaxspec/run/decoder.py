@@ -24,9 +24,10 @@ from jaxspec.core.types import Array, Key, ModelFns, PyTree
 from jaxspec.methods.ar import Plain
 from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
 from jaxspec.models.mar.mar import MARFns
+from jaxspec.run.imposed_parts import impose
 from jaxspec.run.round_times import timed_params
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
-from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
+from jaxspec.verifiers.imposed import Imposed
 
 # (params, key data [B, ...] uint32, condition) -> result; pure, to be jitted by the caller
 CompiledDecode = Callable[[SpecParams, Array, PyTree], DecodeResult]
@@ -46,7 +47,7 @@ class Decoder:
       settings; rows of discrete tokens may also end with ``max_len`` or an end token.
     audit: report the exact distribution of every committed token; slower, with the same tokens.
     imposed: imposed acceptance of drafts, to measure speed with untrained weights: a probability, one for each depth, or an
-      `jaxspec.verifiers.imposed.Imposed`; None: by the rule.
+      `jaxspec.verifiers.imposed.Imposed`, which may also give the calls of rows of ``num_tokens``; None: by the rule.
     matmul_precision: precision of matrix products, see `jax.default_matmul_precision`; None: JAX's setting.
 
   Example:
@@ -136,7 +137,7 @@ class Decoder:
     if self.context.space.num_tokens is not None:
       self.method.check_length(self.context.space.num_tokens)
     parts = self.method.build(self.target, self.drafting, self.context)
-    return parts if self.imposed is None else _impose(parts, Imposed.of(self.imposed))
+    return parts if self.imposed is None else impose(parts, Imposed.of(self.imposed), self.context.space.num_tokens)
 
   @functools.cached_property
   def round_times(self) -> dict[str, np.ndarray]:
@@ -293,13 +294,6 @@ class Decoder:
         "`jaxspec.methods.common.target_side`"
       )
     return found
-
-
-def _impose(parts: Parts, acceptance: Imposed) -> Parts:
-  """The same parts with imposed acceptance."""
-  target, (_, verifier) = parts.params.target, parts.pair()
-  params = parts.params._replace(target=target._replace(rule=acceptance.tables(target.rule)))
-  return parts._replace(params=params, verifier=ImposedVerifier(verifier, lock_step=acceptance.lock_step))
 
 
 def run_parts(

@@ -122,6 +122,7 @@ def edge_of_job(job: Job, *, profile: int | None = None) -> Edge:
     temperature=sampling.temperature,
     top_p=sampling.top_p,
     cfg_scale=sampling.cfg_scale if is_guided else 1.0,
+    pipeline=getattr(job.method, "pipeline", 1),
   )
 
 

@@ -12,7 +12,7 @@ from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Cursor, Draft, PyTree, Verdict
 from jaxspec.serving.wire.arrays import on_host
-from jaxspec.serving.wire.framing import Reply
+from jaxspec.serving.wire.framing import REPLY, REQUEST, Reply
 from jaxspec.serving.wire.handshake import Agreement
 from jaxspec.serving.wire.round_codec import DecodedDraft, RoundCodec, verdict_of
 from jaxspec.serving.wire.two_phase import finish_round
@@ -50,21 +50,20 @@ def round_over(
   number, judged = int(decoded.draft.num_drafted[0]), _judged(decoded, agreement.max_len)
   target, verdict = judge(params, dataclasses.replace(target, cursor=decoded.cursor), judged)
 
-  def reply_to(token: int | None) -> Reply:
-    return codec.decode_reply(codec.encode_reply(round_, int(verdict.num_accepted[0]), token), round_, number)
+  def reply_to(token: int | None, kind: int = REPLY) -> Reply:
+    return codec.decode_reply(codec.encode_reply(round_, int(verdict.num_accepted[0]), token, kind), round_, number)
 
   if codec.may_request:
     tested, verdict = verdict, verdict.verdict
     if bool(tested.requests[0]):
-      position = reply_to(None).num_accepted
+      position = reply_to(None, REQUEST).num_accepted
       data, _ = codec.encode_distribution(draft, position, round_)
       distribution = codec.decode_distribution(data, decoded.draft, position, round_)
       target, verdict = finish_round(target, judged, tested, distribution)
     else:
       cursor = verdicts.advance(target.cursor, judged, verdict, target.max_len)
       target = dataclasses.replace(target, cursor=cursor)
-  reply = reply_to(int(verdict.next_tokens[0, 0]))
-  assert reply.next_token is not None, "a reply that ends a round has a token"
+  reply = reply_to(int(verdict.next_tokens[0, 0]) if int(verdict.num_next[0]) else None)
   return target, verdict_of(reply.num_accepted, reply.next_token, draft.num_local)
 
 

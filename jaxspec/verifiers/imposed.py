@@ -1,4 +1,4 @@
-"""Imposed acceptance: a round computes everything, but the number of accepted drafts is given.
+"""Imposed acceptance and calls: a round computes everything, but what is accepted, and who asks the target, is given.
 
 It measures the speed-up of a method at a given acceptance without trained weights. The tokens are meaningless.
 """
@@ -11,26 +11,33 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core import rng
+from jaxspec.core import rng, verdicts
 from jaxspec.core.token_axes import num_leading
 from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
 
 
 @dataclasses.dataclass(frozen=True)
 class Imposed:
-  """The given acceptance of drafts: probabilities, or recorded lengths.
+  """The given acceptance of drafts: probabilities, or recorded lengths. Also the given calls, for local acceptance.
 
   Attributes:
     probability: conditional acceptance probability of a draft; one for all depths, or one for each depth 1 .. D. Deeper
       drafts use that of depth D.
-    lengths: accepted drafts of every round of recorded rows (`jaxspec.planning.recorded_acceptance`). The key of a row
-      selects one of them, which is repeated after its last round.
+    lengths: accepted drafts of every exchange of recorded rows (`jaxspec.planning.recorded_acceptance`). The key of a row
+      selects one of them, which is repeated after its last exchange.
     lock_step: all rows of a batch accept the smallest number of drafts of any row.
+    calls: calls of the target per token, of a method that accepts tokens locally; None: by its gate.
+    asked: positions of calls in recorded rows, instead of ``calls``; repeated after the last token. With ``lengths``, of the
+      same rows.
+    tokens: recorded tokens of each row of ``asked``.
   """
 
   probability: float | tuple[float, ...] | None = None
   lengths: tuple[tuple[int, ...], ...] = ()
   lock_step: bool = False
+  calls: float | None = None
+  asked: tuple[tuple[int, ...], ...] = ()
+  tokens: tuple[int, ...] = ()
 
   def __post_init__(self):
     if (self.probability is None) == (not self.lengths):
@@ -41,30 +48,52 @@ class Imposed:
       raise ValueError(f"Must have an imposed acceptance from 0 to 1, we instead got {self.probability}")
     if not all(row and min(row) >= 0 for row in self.lengths):
       raise ValueError("Must have rows of at least one round, none below 0, to impose their lengths")
+    if self.calls is not None and (self.asked or not 0 < self.calls <= 1):
+      found = "recorded ones too" if self.asked else self.calls
+      raise ValueError(f"Must have imposed calls above 0, at most 1 for each token, we instead got {found}")
+    fits = len(self.asked) == len(self.tokens) and len(self.asked) in (len(self.lengths) or len(self.asked), 0)
+    inside = all(row == tuple(sorted({*row})) and 0 <= min(row, default=0) for row in self.asked)
+    if not fits or not inside or any(max(row, default=0) >= size for row, size in zip(self.asked, self.tokens)):
+      raise ValueError("Must have ascending positions of calls below the tokens of each recorded row to impose them")
 
   @classmethod
   def of(cls, value: Imposed | float | tuple[float, ...]) -> Imposed:
     """The same, or probabilities."""
     return value if isinstance(value, Imposed) else cls(value)
 
+  @property
+  def imposes_calls(self) -> bool:
+    """Whether calls are given."""
+    return self.calls is not None or bool(self.asked)
+
+  def accepted_at_least(self, window: int) -> tuple[float, ...]:
+    """Probabilities that at least 1, 2 .. ``window`` drafts of an exchange are accepted."""
+    if self.lengths:
+      every = np.concatenate([np.asarray(row) for row in self.lengths])
+      return tuple(float(np.mean(every >= number)) for number in range(1, window + 1))
+    at_depth = self.probability if isinstance(self.probability, tuple) else (self.probability or 0.0,)
+    return tuple(np.cumprod([at_depth[min(depth, len(at_depth) - 1)] for depth in range(window)]).tolist())
+
   def tables(self, rule: PyTree) -> ImposedTables:
     """Tables of the verifier in place of those of its rule."""
+    recorded = jnp.int32(len(self.lengths or self.asked)) if self.lengths or self.asked else None
     if not self.lengths:
-      return ImposedTables(rule, jnp.asarray(self.probability, jnp.float32), None, None)
+      return ImposedTables(rule, jnp.asarray(self.probability, jnp.float32), None, None, recorded)
     rounds = np.array([len(row) for row in self.lengths], np.int32)
     lengths = np.zeros((len(rounds), rounds.max()), np.int32)
     for row, found in zip(lengths, self.lengths):
       row[: len(found)] = found
-    return ImposedTables(rule, None, jnp.asarray(lengths), jnp.asarray(rounds))
+    return ImposedTables(rule, None, jnp.asarray(lengths), jnp.asarray(rounds), recorded)
 
 
 class ImposedTables(NamedTuple):
-  """Tables of an imposed verifier; either ``probability`` or the other two are None."""
+  """Tables of an imposed verifier; either ``probability``, or ``lengths`` and ``rounds`` are None."""
 
   rule: PyTree  # tables of the rule itself
   probability: Array | None  # [] or [D] float32
   lengths: Array | None  # [M, R] int32
   rounds: Array | None  # [M] int32, valid entries of each row of ``lengths``
+  num_recorded: Array | None = None  # [] int32, M; None without recorded rows
 
 
 class ImposedState(NamedTuple):
@@ -72,6 +101,7 @@ class ImposedState(NamedTuple):
 
   inner: PyTree
   recorded: Array  # [B] int32, the recorded row that each row takes
+  exchanges: Array  # [B] int32, exchanges of each row so far
   max_len: Array  # [] int32
 
 
@@ -86,19 +116,22 @@ class ImposedVerifier(Verifier):
   Attributes:
     verifier: of a method for discrete tokens.
     lock_step: see `Imposed`.
+    sends_row: the feedback of the prefill is the recorded row of every row, for `jaxspec.intervals.imposed_gate`.
   """
 
   verifier: Verifier
   lock_step: bool = False
+  sends_row: bool = False
 
   def init(self, params: PyTree, keys: Key, condition: PyTree, max_len: int, window: int) -> tuple[Verdict, ImposedState]:
     tables = params.rule
     verdict, inner = self.verifier.init(params._replace(rule=tables.rule), keys, condition, max_len, window)
-    recorded = jnp.zeros(keys.shape, jnp.int32)
-    if tables.lengths is not None:
-      most = jnp.full(keys.shape, tables.lengths.shape[0], jnp.int32)
-      recorded = rng.integer(rng.imposed_keys(keys), 0, most)
-    return verdict, ImposedState(inner, recorded, jnp.int32(max_len))
+    recorded = zeros = jnp.zeros(keys.shape, jnp.int32)
+    if tables.num_recorded is not None:
+      recorded = rng.integer(rng.imposed_keys(keys), 0, jnp.broadcast_to(tables.num_recorded, keys.shape))
+    if self.sends_row:
+      verdict = verdict._replace(feedback=recorded)
+    return verdict, ImposedState(inner, recorded, zeros, jnp.int32(max_len))
 
   def verify(
     self, params: PyTree, keys: Key, state: ImposedState, cursor: Cursor, draft: Draft
@@ -110,7 +143,8 @@ class ImposedVerifier(Verifier):
     if window == 0:
       return verdict, state
     local = draft.num_local
-    accepted = _lengths(tables, keys, state.recorded, cursor, window)
+    accepted = _lengths(tables, keys, state, window)
+    state = state._replace(exchanges=state.exchanges + draft.needs_verify)
     if draft.is_tree:
       longest = verdict.path.shape[1]
       accepted = jnp.minimum(accepted, jnp.clip(state.max_len - cursor.length - 1, 0, longest))
@@ -120,13 +154,16 @@ class ImposedVerifier(Verifier):
       accepted = jnp.minimum(accepted, draft.num_drafted - local)
     if self.lock_step:
       accepted = jnp.full_like(accepted, jnp.min(jnp.where(cursor.live, accepted, window)))
-    return verdict._replace(num_accepted=local + jnp.where(draft.needs_verify, accepted, 0)), state
+    verdict = verdict._replace(num_accepted=local + jnp.where(draft.needs_verify, accepted, 0))
+    if not getattr(self.verifier, "bonus", True):  # the rule decided about its token by another number of drafts
+      verdict = verdicts.without_bonus(draft, verdict._replace(num_next=jnp.ones_like(verdict.num_next)))
+    return verdict, state
 
 
-def _lengths(tables: ImposedTables, keys: Key, recorded: Array, cursor: Cursor, window: int) -> Array:
-  """Accepted drafts ``[B]`` int32 of a round, before other limits."""
+def _lengths(tables: ImposedTables, keys: Key, state: ImposedState, window: int) -> Array:
+  """Accepted drafts ``[B]`` int32 of an exchange, before other limits."""
   if tables.lengths is not None and tables.rounds is not None:
-    return tables.lengths[recorded, cursor.round % tables.rounds[recorded]]
+    return tables.lengths[state.recorded, state.exchanges % tables.rounds[state.recorded]]
   at_depth = jnp.zeros(()) if tables.probability is None else tables.probability
   at_depth = jnp.broadcast_to(at_depth, (window,)) if at_depth.ndim == 0 else at_depth
   at_depth = at_depth[jnp.minimum(jnp.arange(window), at_depth.shape[0] - 1)]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 from tests.cli.fake_bundle import CLASS_TARGET
 
 
@@ -24,6 +25,10 @@ from tests.cli.fake_bundle import CLASS_TARGET
     (["--model", "llamagen-b", "--out", "figures.txt"], "figures.txt"),
     (["--model", "llamagen-b", "--tokens", 0], "at least 1 token"),
     (["--model", "gpt-neo-125m", "--method", "sjd", "--initial", "above"], "a grid (for initial drafts from above)"),
+    (["--model", "llamagen-b", "--method", "ciar", "--calls", "1.5"], "calls from 0 to 1, or a file, we instead got 1.5"),
+    (["--model", "llamagen-b", "--method", "ciar", "--calls", 0.6], "calls from 0 to 0.52"),
+    (["--model", "llamagen-b", "--method", "ciar", "--calls", 0], "imposed calls above 0"),
+    (["--model", "llamagen-b", "--method", "ciar", "--calls", "none.json"], "Cannot read none.json"),
     (["--model", "gpt-neo-125m", "--method", "gsd"], "the codebook of the image tokenizer for method gsd"),
   ],
 )
@@ -67,3 +72,23 @@ def test_the_network_of_a_folder(run, class_models):
   assert [(cell["batch"], cell["acceptance"]) for cell in report["cells"]] == [(2, 0.7)]
   assert "Acceptance is imposed" in outcome.stdout and outcome.stdout.count("\n| 2 | ") == 2
   assert outcome.stdout.count("| reads MB | of the memory floor | of the arithmetic floor |") == 2
+
+
+@pytest.mark.slow
+def test_calls_are_recorded_and_imposed(run, fails, bundle, tmp_path):
+  """Recorded calls of a pair, with their own acceptance or another one, and those of a share."""
+  recorded = RecordedAcceptance("ciar", 2, ((0, 2, 1), (1,)), {}, ((0, 3, 6, 11), (2, 9)), (16, 16))
+  (tmp_path / "ciar.json").write_text(recorded.as_json())
+  (tmp_path / "sjd.json").write_text(RecordedAcceptance("sjd", 8, ((0,),)).as_json())
+  ask = ["bench-model", "--model", bundle / "target", "--draft-layers", 1, "--repeats", 1, "--gamma", 2, "--out", "f.json"]
+  assert "acceptance of method ciar" in fails(*ask, "--method", "ciar", "--calls", "sjd.json")
+  outcome = run(*ask, "--method", "ciar", "--calls", "ciar.json", "--calls", 0.2, "--batch", 2)
+  assert outcome.exit_code == 0, outcome.output
+  cells = json.loads(open("f.json").read())["cells"]
+  shown = [cell["acceptance"]["file"] if isinstance(cell["acceptance"], dict) else cell["acceptance"] for cell in cells]
+  assert shown == ["ciar.json", 0.5, 0.7, 0.9]
+  assert cells[0]["calls"]["mean"] == pytest.approx(6 / 32) and cells[1]["calls"] == 0.2
+  assert 1 / cells[0]["tokens_per_call"] in [pytest.approx(share) for share in (4 / 16, 2 / 16, 3 / 16)]
+  assert "| ciar.json (" in outcome.stdout and "| 0.2 |" in outcome.stdout
+  outcome = run(*ask, "--calls", 0.2, "--acceptance", 0.5)
+  assert outcome.exit_code == 0 and "Not read by --method speculative: --calls" in outcome.stderr

@@ -25,7 +25,7 @@ def test_checkpoint(run, bundle, tmp_path):
 def test_shipped_bundles_are_listed(run):
   lines = run("info").stdout.splitlines()
   assert [line.split()[0] for line in lines[1 : len(BUNDLES) + 1]] == list(BUNDLES)
-  assert "eagle-chain" in lines[1]
+  assert "speculative" in lines[1]
 
 
 def test_bundle(run, bundle):

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+
 TINY = ("--device", "h100")
 
 
@@ -34,6 +36,20 @@ def test_json(run, target):
   (batch,) = found["batches"]
   assert batch["fits"] and batch["tokens"] == 1.75 and batch["bytes"] < sum(batch["parts"].values())
   assert found["largest_batch"] > 2 and found["model"]["family"] == "llamagen"
+
+
+def test_calls(run, fails, target, tmp_path):
+  """A share, or a recording with its acceptance."""
+  ciar = ["plan", *target, *TINY, "--method", "ciar", "--gamma", 2, "--json"]
+  found = json.loads(run(*ciar, "--calls", 0.25, "--acceptance", 0.5).stdout)
+  assert found["calls"] == 0.25 and found["batches"][0]["tokens"] == 4 and found["batches"][0]["draft_calls"] == 4.25
+  recorded = RecordedAcceptance("ciar", 2, ((0, 1),), {}, ((0, 4),), (10,))
+  (tmp_path / "ciar.json").write_text(recorded.as_json())
+  found = json.loads(run(*ciar, "--calls", tmp_path / "ciar.json").stdout)
+  assert found["calls"] == 0.2 and found["acceptance"]["value"] == pytest.approx(recorded.acceptance)
+  assert "calls 0.25 (given)" in run(*ciar[:-1], "--calls", 0.25).stdout
+  assert "Must have calls above 0, at most" in fails(*ciar, "--calls", 0.9)
+  assert "accepts tokens locally (ciar) for its calls, we instead got ar" in fails("plan", *target, *TINY, "--calls", 0.3)
 
 
 def test_several(run, target):

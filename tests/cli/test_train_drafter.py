@@ -14,6 +14,7 @@ from PIL import Image
 
 from jaxspec.io.bundle import read_bundle
 from tests.cli import fake_bundle, fake_language
+from tests.models import emu3_golden
 
 SHORT = {
   "num_samples": 12, "num_held_out": 4, "batch_size": 2, "loop.num_steps": 4, "loop.log_every": 1, "loop.eval_every": 2,
@@ -33,6 +34,7 @@ def own(class_models, tmp_path):
   return folder
 
 
+@pytest.mark.slow
 def test_a_training_is_drawn_stopped_resumed_and_decodes(run, fails, own, tmp_path):
   """A stopped and resumed training has the checkpoint and the logs of an undisturbed one; another one is refused."""
   command = ("train", "inter-head", "--model", "own", *short(num_layers=1))
@@ -82,6 +84,20 @@ def test_a_text_target_and_a_draft_of_its_own(run, tmp_path, kind):
   method = {"eagle": "eagle-chain", "draft": "speculative"}[kind]
   options = ("--model", "text", "--draft-model", f"runs/{name}/{name}", "--max-tokens", 6)
   outcome = run("generate", "--text", "a", *options, "--method", method)
+  assert outcome.exit_code == 0 and "acceptance rate" in outcome.stdout, outcome.output
+
+
+@pytest.mark.slow
+def test_a_head_of_a_network_with_row_ends(run, tmp_path):
+  """Of Emu3, which draws a part of its vocabulary."""
+  emu3_golden.convert(tmp_path, ratio="1:2", area=32)
+  (tmp_path / "prompts.txt").write_text("a red fox\ntwo cats\n")
+  steps = {"loop.num_steps": 60, "loop.eval_every": 20, "num_samples": 36, "batch_size": 4}
+  outcome = run("train", "eagle", "--model", "emu3", "--prompt-file", "prompts.txt", *short(**steps))
+  assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+  losses = [json.loads(line)["loss"] for line in Path("runs/eagle/eval.jsonl").read_text().splitlines()]
+  assert losses[-1] < losses[0]
+  outcome = run("generate", "a red fox", "--model", "emu3", "--method", "eagle-chain", "--draft-model", "runs/eagle/eagle")
   assert outcome.exit_code == 0 and "acceptance rate" in outcome.stdout, outcome.output
 
 

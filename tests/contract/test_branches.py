@@ -65,7 +65,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, ["copies"]))
 def test_every_outcome_of_a_window_with_branches(name):
   depth, initial, kinds, tape = CASES[name]
   main = JacobiDrafter(window=WINDOW, vocab_size=V, grid=8, initial=initial, recycle="coupled")

@@ -77,16 +77,17 @@ def _head_side(probs):
     return side({"output": jnp.zeros(probs.shape), "own": jnp.asarray(np.log(probs), jnp.float32)})
 
 
-def _judge(rule=jaxspec.lossless, feedback_fn=None):
-  kwargs = {} if feedback_fn is None else dict(feedback_fn=feedback_fn)
+def _judge(rule=jaxspec.lossless, feedback_fn=None, bonus=True):
+  kwargs = dict(bonus=bonus) if feedback_fn is None else dict(feedback_fn=feedback_fn)
   return jaxspec.TargetVerifier(HOST, rule, warp=WARP, **kwargs)
 
 
 # For each family: its drafter and verifier, and the draft side's parameters of a seed.
 
 
-def _chain(rule=jaxspec.lossless):
-  return jaxspec.SmallModelDrafter(HOST, window=WINDOW, warp=WARP), _judge(rule), lambda seed: _side(_halves(seed + 100))
+def _chain(rule=jaxspec.lossless, bonus=True):
+  drafter = jaxspec.SmallModelDrafter(HOST, window=WINDOW, warp=WARP)
+  return drafter, _judge(rule, bonus=bonus), lambda seed: _side(_halves(seed + 100))
 
 
 def _jacobi(recycle, initial=WindowInit(), rule=jaxspec.lossless):
@@ -104,9 +105,9 @@ def _eagle_chain(rule=jaxspec.lossless):
   return drafter, _judge(rule, target_features), lambda seed: _head_side(_halves(seed + 100))
 
 
-def _sqs(codec, settings, rule=lossless_sparse):
+def _sqs(codec, settings, rule=lossless_sparse, bonus=True):
   params = lambda seed: SqsParams(_side(_any(seed)), settings, jnp.float32(1e6))
-  return SqsDrafter(HOST, codec, window=WINDOW), _judge(rule), params
+  return SqsDrafter(HOST, codec, window=WINDOW), _judge(rule, bonus=bonus), params
 
 
 def _ciar(draw=DenseDraw()):
@@ -131,6 +132,14 @@ FAMILIES = {
   "eagle chain": (_eagle_chain, SAMPLED, TESTS, 11 / 19),
   "sqs, topk": (functools.partial(_sqs, topk_lattice(V, 2, ell=2), TOP), SAMPLED, TESTS, 17 / 42),
   "sqs, conformal": (functools.partial(_sqs, conformal_lattice(V, 2, ell=2), THRESHOLD), SAMPLED, TESTS, 31 / 84),
+  "chain, no bonus": (functools.partial(_chain, bonus=False), SAMPLED, TESTS, 11 / 19),
+  "chain, block, no bonus": (functools.partial(_chain, block, bonus=False), SAMPLED, BLOCK, 11 / 19),
+  "sqs, no bonus": (
+    functools.partial(_sqs, conformal_lattice(V, 2, ell=2), THRESHOLD, bonus=False),
+    SAMPLED,
+    TESTS,
+    31 / 84,
+  ),
   "chain, block": (functools.partial(_chain, block), SAMPLED, BLOCK, 11 / 19),
   "jacobi, fresh, block": (functools.partial(_jacobi, "fresh", rule=block), SAMPLED, BLOCK, 24 / 37),
   "eagle chain, block": (functools.partial(_eagle_chain, block), SAMPLED, BLOCK, 11 / 19),
@@ -153,7 +162,7 @@ def all_outcomes(family):
 
 
 # The rule is that of chains, the drafter that of "eagle chain".
-@pytest.mark.parametrize("family", slow_but(FAMILIES, FAMILIES.keys() - {"eagle chain, block"}))
+@pytest.mark.parametrize("family", slow_but(FAMILIES, FAMILIES.keys() - {"eagle chain, block", "chain, block, no bonus"}))
 def test_every_outcome_of_a_decode(family):
   drafter, verifier, draft_params = FAMILIES[family][0]()
   tape, counters = all_outcomes(family), []

@@ -57,7 +57,7 @@ def test_a_rule_that_is_a_function_is_named_without_a_bias(target):
   assert f"target {target!r}" in str(caught.value)
 
 
-@pytest.mark.parametrize("method", slow_but(LOSSY, LOSSY[:1]), ids=lambda method: method.name)
+@pytest.mark.parametrize("method", slow_but(LOSSY, []), ids=lambda method: method.name)
 def test_lossy_methods_fail_with_their_bias(method):
   bias = r".*; the rule alone changes the distribution of a token by 0\.\d+$"
   with pytest.raises(AssertionError, match=DISTANCE + bias):

@@ -145,8 +145,8 @@ def test_the_contract_of_parts_whose_rounds_cross_as_frames(name):
   assert out.counters.accepted.any()
 
   class Forgetful(type(case.codec)):
-    def encode_reply(self, round_, num_accepted, next_token):
-      return super().encode_reply(round_, max(num_accepted - 1, 0), next_token)
+    def encode_reply(self, round_, num_accepted, next_token, *kind):
+      return super().encode_reply(round_, max(num_accepted - 1, 0), next_token, *kind)
 
   fields = {field.name: getattr(case.codec, field.name) for field in dataclasses.fields(case.codec)}
   with pytest.raises((AssertionError, MessageError), match="codec|range|order"):

@@ -59,6 +59,7 @@ def _follows(out):
   np.testing.assert_allclose(out.tokens, _chains(np.asarray(out.origin)), rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_everything_is_local():
   """The edge alone, from its own noise, without cloud calls."""
   out = _draw(methods.StepCiar(tau=float("inf"), max_run=4))
@@ -67,7 +68,7 @@ def test_everything_is_local():
   _follows(out)
 
 
-@pytest.mark.parametrize("first", [1, 7])
+@pytest.mark.parametrize("first", helpers.slow_but([1, 7], [1]))
 def test_code(first):
   """The cloud takes the first steps, the edge the others."""
   out = _draw(methods.StepCiar(tau=float("inf"), target_prefix=first / STEPS))

@@ -1,5 +1,7 @@
 """Networks by name: the hub's cache and its server, released folders and files, each converted once."""
 
+import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -11,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import conversion.auto
 from conversion import chameleon_vq, engine, llamagen, llamagen_vq, mar_vae
 from jaxspec.errors import CheckpointError, LinkError
-from jaxspec.io import checkpoints, hub
+from jaxspec.io import checkpoints, hub, kept_conversions
 from jaxspec.io.bundle import write_bundle
 from jaxspec.io.converters import CONVERTERS
 from jaxspec.io.model_folders import model_folder
@@ -26,6 +29,7 @@ from jaxspec.models.language.emu3 import Emu3Config
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
+from jaxspec.planning import find_model
 from jaxspec.run.loading import load_pipeline
 from tests.io import hub_folders
 from tests.io.hub_folders import COMMIT
@@ -108,7 +112,73 @@ def test_the_source_decides_what_is_converted(places, released, tmp_path, monkey
   hub_folders.cache(places, "acme/neo", released, commit="f" * 40)
   assert model_folder("hf:acme/neo") != pinned == model_folder(f"hf:acme/neo@{COMMIT}")
   monkeypatch.setattr("jaxspec.__version__", "9.9")
+  assert model_folder(own) == second
+  monkeypatch.setattr(kept_conversions, "FORM", 0)
   assert model_folder(own) != second
+
+
+# Of what converters write, by `kept_conversions.FORM`.
+_FORMS = {1: "e73fcf07dfc346a7"}
+
+
+def test_conversions_of_another_form_have_another_number(released, tmp_path):
+  """Kept conversions outlive releases: if the fields, tensors or files of one change, FORM must be raised."""
+  official(tmp_path / "c2i_B_256.safetensors", CLASSES, llamagen.FAMILY)
+  (tmp_path / "c2i_B_256.json").write_text(json.dumps({"num_heads": 2, "num_tokens": 4}))
+  anole = tiny_chameleon.save_anole(tmp_path / "anole", layers=1)
+  emu3 = emu3_golden.write_download(tmp_path / "hub")
+  written = []
+  for source in (released, tmp_path / "c2i_B_256.safetensors", anole, emu3, janus_golden.FOLDER / "target"):
+    folder = model_folder(source)
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+      written.append(file.relative_to(folder).as_posix())
+      if file.name == checkpoints.CONFIG_FILE:
+        document = json.loads(file.read_text())
+        written += [document["family"], *sorted(document), *sorted(document["config"])]
+      elif file.name == checkpoints.PARAMS_FILE:
+        with safe_open(file, framework="numpy") as archive:
+          parts = {name: archive.get_slice(name) for name in sorted(archive.keys())}
+          written += [f"{name} {part.get_dtype()} {part.get_shape()}" for name, part in parts.items()]
+  digest = hashlib.sha256("\n".join(written).encode()).hexdigest()[:16]
+  assert _FORMS.get(kept_conversions.FORM) == digest, f"raise FORM, and record {digest} for it here"
+
+
+def test_a_config_needs_no_weights(places, released, tmp_path, monkeypatch):
+  """Plans of released networks: nothing is converted, and the weights need not be there."""
+  done = conversions(monkeypatch)
+  hub_folders.cache(places, "acme/janus", janus_golden.FOLDER / "target")
+  hub_folders.cache(places, "acme/neo", released)
+  emu3 = emu3_golden.write_download(tmp_path / "hub")
+  hub_folders.cache(places, "acme/emu3", emu3)
+  for file in places.rglob("*"):
+    if file.suffix in (".safetensors", ".bin"):
+      file.unlink()
+  found = [find_model(name) for name in ("hf:acme/janus", "hf:acme/neo", str(emu3), str(released), "hf:acme/emu3")]
+  assert [model.name for model in found] == ["janus", "neo", "Emu3-Gen", "neo", "emu3"] and not done
+  for model, source in zip(found, (janus_golden.FOLDER / "target", released, emu3, released)):
+    config = checkpoints.load(model_folder(source), weights=False).config
+    # The prompts of Emu3 are of the converter's options, not of the folder.
+    of_options = {name: getattr(config, name) for name in ("null_text", "suffix") if hasattr(config, name)}
+    assert dataclasses.replace(model.config, **of_options) == config
+  # A conversion of a commit is enough, and what only tensors tell is read from them.
+  hub_folders.cache(places, "acme/again", released)
+  model_folder(f"hf:acme/again@{COMMIT}")
+  shutil.rmtree(places)
+  assert find_model(f"hf:acme/again@{COMMIT}").family == "gpt_neo"
+  official(tmp_path / "c2i_B_256.safetensors", CLASSES, llamagen.FAMILY)
+  (tmp_path / "c2i_B_256.json").write_text(json.dumps({"num_heads": 2, "num_tokens": 4}))
+  assert find_model(str(tmp_path / "c2i_B_256.safetensors")).num_tokens == 4
+  (shutil.copytree(released, tmp_path / "odd") / "config.json").write_text('{"model_type": "gpt_neo"}')
+  with pytest.raises(CheckpointError, match="is missing"):
+    find_model(str(tmp_path / "odd"))
+
+
+def test_a_long_conversion_is_shown(released, monkeypatch, capsys):
+  assert model_folder(shutil.copytree(released, released.parent / "quick")) and not capsys.readouterr().err
+  monkeypatch.setattr("jaxspec.render.working.LINE_EVERY_S", 0.0)
+  model_folder(released)
+  lines = capsys.readouterr().err.splitlines()
+  assert lines[0] == "Converting neo: writing weights" and lines[-1].split("  ")[0] == lines[0] and "tensors" in lines[-1]
 
 
 def test_what_needs_no_conversion(places, released, tmp_path, monkeypatch):
@@ -171,6 +241,7 @@ def test_chameleon_brings_its_image_tokenizer(places, tmp_path):
   assert pipe.target.config.layout == "lumina" and pipe.family.tokenizer.config == tiny_chameleon.VQ
 
 
+@pytest.mark.slow
 def test_janus_and_emu3_bring_their_image_tokenizers(places, tmp_path):
   """By name and as a folder; Emu3's tokenizer lies beside its network, under its released name."""
   hub_folders.cache(places, "acme/janus", janus_golden.FOLDER / "target")
@@ -223,6 +294,23 @@ def test_errors_of_one_line(places, released, tmp_path, monkeypatch):
     assert next(iter(config.values())) in fails(folder)
     hub_folders.cache(places, f"acme/{name}", folder)
     assert f"hf:acme/{name}@{COMMIT}" in fails(f"hf:acme/{name}")
+  # Configs of other values, and a folder without its weights, whose config is enough for a plan.
+  odd = shutil.copytree(janus_golden.FOLDER / "target", tmp_path / "odd")
+  whole = json.loads((odd / "config.json").read_text())
+  for fields, words in (
+    ({"language_config": None}, "another type of value"),
+    ({"gen_head_config": {}}, "'params' is missing"),
+  ):
+    (odd / "config.json").write_text(json.dumps(whole | fields))
+    assert words in fails(odd) and "odd/config.json" in fails(odd)
+  narrow = whole | {"language_config": whole["language_config"] | {"hidden_size": 0}}
+  (odd / "config.json").write_text(json.dumps(narrow))
+  with pytest.raises(CheckpointError, match="config of .*odd: Must have dim"):
+    find_model(str(odd))
+  (odd / "config.json").write_text(json.dumps(whole))
+  for file in odd.glob("pytorch_model*"):
+    file.unlink()
+  assert "No weights in" in fails(odd) and find_model(str(odd)).config.dim == 64
   # A download that did not end has broken links.
   snapshot = hub_folders.cache(places, "acme/half", released)
   (snapshot / "model.safetensors").resolve().unlink()

@@ -99,11 +99,11 @@ def test_methods_describe_themselves(cls):
   assert cls.fits(cls.tokens) and isinstance(method.is_exact, bool)
   assert hash(method) == hash(cls()) and method == cls() and dataclasses.replace(method) == method
   assert make_method(cls.name, **json.loads(json.dumps(method.options()))) == method
-  assert method.drafts_per_round() > 0 or cls in (methods.Plain, methods.Parallel)
+  assert method.drafts_per_round() > 0 or cls in (methods.Plain, methods.Parallel, methods.Rows)
 
 
 def test_an_option_of_several_methods_has_one_kind_and_one_range():
-  """They share one option of the command line, which takes the choices of all; only defaults, choices and words may differ."""
+  """They share one option of the command line, which takes the choices of all; defaults, choices and words may differ."""
   for name, found in all_options().items():
     _, first = found[0]
     for method, declared in found:

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.methods import Gsd, Sjd
@@ -40,7 +41,9 @@ def test_the_published_variant():
   np.testing.assert_allclose(table.values, 2 - 2 * np.eye(5), atol=1e-6)
   assert (published.recycle, published.initial, published.point_mass) == ("fresh", "uniform", True)
   # The same by options, for the command line.
-  by_options = Gsd(variant="published", distance="embedding", recycle="fresh", point_mass=True, group_size=50)
+  by_options = Gsd(
+    variant="published", distance="embedding", recycle="fresh", initial="uniform", point_mass=True, group_size=50
+  )
   assert published == by_options and Gsd(**published.options()) == published
 
 
@@ -63,5 +66,9 @@ def test_jacobi_windows():
   drafter = Sjd(window=3).drafter(CONTEXT)
   assert drafter == Sjd(window=3).drafter(CONTEXT) and drafter.window == 3
   assert Sjd.published().drafter(CONTEXT) == Gsd.published().drafter(CONTEXT)
-  assert Sjd(initial="above").drafter(CONTEXT) != Sjd().drafter(CONTEXT)
+  assert Sjd(initial="above").drafter(CONTEXT) == Sjd().drafter(CONTEXT) != Sjd(initial="left").drafter(CONTEXT)
+  no_grid = BuildContext(SamplingConfig(), TokenSpace(vocab_size=5))
+  assert Sjd().drafter(no_grid) == Sjd(initial="uniform").drafter(no_grid)
+  with pytest.raises(ValueError, match="a grid"):
+    Sjd(initial="above").drafter(no_grid)
   assert Sjd().rule(CONTEXT) == (lossless, ()) and Sjd.published(window=7).window == 7

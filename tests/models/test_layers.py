@@ -121,6 +121,7 @@ def test_a_pipeline_of_two_stages_draws_the_same_tokens(name):
   assert len(np.unique(drawn)) > 2
 
 
+@pytest.mark.slow
 def test_an_early_exit_is_the_network_of_its_first_layers():
   """Hidden states above any block have an output: what a draft of the first layers would draw."""
   fns, params, condition, tokens = network("llama")

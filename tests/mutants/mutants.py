@@ -370,6 +370,11 @@ MUTANTS = (
   ),
   # Compressed drafts.
   Mutant(
+    "a round without a bonus token moves the threshold for one", "jaxspec/codecs/conformal.py",
+    '"text": num_committed', '"text": num_accepted + 1',
+    ("tests/contract/test_contract.py::test_whole_contract[sqs, no bonus]",),
+  ),
+  Mutant(
     "drafts are drawn before they are quantized", _SQS,
     "jnp.where(drafted, at_position(distribution.ids, entry), 0)",
     "jnp.where(drafted, jnp.sum(jnp.cumsum(q, 1)[:, :-1] <= rng.uniform(keys, position)[:, None], 1, dtype=jnp.int32), 0)",
@@ -377,7 +382,7 @@ MUTANTS = (
   ),
   Mutant(
     "the threshold goes on from the last draft", "jaxspec/codecs/conformal.py",
-    '"text": num_accepted + 1', '"text": num_drafted + 1', contract("sqs"),
+    '"text": num_committed', '"text": num_drafted + 1', contract("sqs"),
   ),
   Mutant(
     "counts are compared with the size of a support", "jaxspec/rules/lossless_sparse.py",

@@ -13,8 +13,8 @@ from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 RECORDED = RecordedAcceptance("sjd", 7, ((0, 2, 7), (1,)), {"networks": "scenes", "nested": [1, {"a": None}]})
 
 
-def decoder(method, *, local=False, vectors=False):
-  parts = SimpleNamespace(drafter=SimpleNamespace(may_accept_locally=local))
+def decoder(method, *, local=False, vectors=False, prefix=0):
+  parts = SimpleNamespace(drafter=SimpleNamespace(may_accept_locally=local), target_prefix=prefix)
   return SimpleNamespace(method=method, draws_continuous=vectors, parts=parts)
 
 
@@ -44,7 +44,6 @@ def test_accepted_drafts_of_a_decode():
   [
     (decoder(methods.Plain()), "drafts of discrete tokens to record their acceptance, we instead got ar"),
     (decoder(methods.Cspd(), vectors=True), "drafts of discrete tokens to record their acceptance, we instead got cspd"),
-    (decoder(methods.Ciar(tau=1.0), local=True), "all judged by the target, we instead got ciar"),
   ],
 )
 def test_methods_without_acceptance(asked, words):
@@ -52,11 +51,37 @@ def test_methods_without_acceptance(asked, words):
     RecordedAcceptance.of(asked, outcome([[1, 3]]))
 
 
-def test_a_file_is_read_back(tmp_path):
-  path = tmp_path / "sjd.json"
-  path.write_text(RECORDED.as_json())
-  assert RecordedAcceptance.read(path) == RECORDED
-  assert RECORDED.as_json().count("\n") < 22  # a row is a line
+def test_calls_of_a_decode():
+  """Where the edge asked, and the accepted drafts of these windows; local tokens are no part of either."""
+  first, draft, own, local = int(Origin.FIRST), int(Origin.DRAFT), int(Origin.REPLACED), int(Origin.LOCAL)
+  origin = np.array(
+    [[local, local, draft, own, local, own], [first, local, draft, own, 0, 0], [first] + [local] * 5], np.int8
+  )
+  commit_round = np.array([[0, 1, 1, 1, 2, 3], [0, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1]], np.int32)
+  found = RecordedAcceptance.of(
+    decoder(methods.Ciar(tau=1.0), local=True), DecodeResult(None, None, None, None, origin, commit_round)
+  )
+  assert found == RecordedAcceptance("ciar", 4, ((1, 0), (1,)), {}, ((2, 5), (0, 2)), (6, 4))
+  assert found.calls == pytest.approx(4 / 10) and RECORDED.calls is None
+  assert (found.imposed.asked, found.imposed.tokens) == (found.asked, found.tokens)
+  # Tokens that the cloud draws alone are calls without a window.
+  alone = np.array([[first, own, draft, own]], np.int8)
+  alone = DecodeResult(None, None, None, None, alone, np.array([[0, 1, 2, 2]], np.int32))
+  found = RecordedAcceptance.of(decoder(methods.Ciar(tau=1.0, target_prefix=0.5), local=True, prefix=2), alone)
+  assert found.asked == ((0, 1, 2),) and found.lengths == ((1,),)
+  with pytest.raises(ValueError, match="a row whose drafts the target judged"):
+    RecordedAcceptance.of(decoder(methods.Ciar(tau=1.0), local=True), outcome([[1]]))
+
+
+ASKED = RecordedAcceptance("ciar", 4, ((0, 4), (1,)), {}, ((0, 5, 7), (3,)), (12, 9))
+
+
+@pytest.mark.parametrize("recorded", [RECORDED, ASKED])
+def test_a_file_is_read_back(tmp_path, recorded):
+  path = tmp_path / "recorded.json"
+  path.write_text(recorded.as_json())
+  assert RecordedAcceptance.read(path) == recorded
+  assert recorded.as_json().count("\n") < 22  # a row is a line
 
 
 def test_which_methods_it_fits():
@@ -82,6 +107,14 @@ def test_damaged_files(tmp_path):
         {"lengths": [[-1]]}, {"lengths": [[1.0]]}, {"lengths": [[True]]}, {"lengths": {"a": 1}}, {"lengths": None},
       )
     ),
+  ]  # fmt: skip
+  asked = json.loads(ASKED.as_json())
+  broken += [
+    ("ascending positions of its calls", json.dumps(asked | wrong))
+    for wrong in (
+      {"tokens": [12]}, {"tokens": []}, {"asked": []}, {"tokens": [7, 9]}, {"asked": [[0, 5, 7]]}, {"asked": [[5, 0], [3]]},
+      {"asked": [[], [3]]}, {"asked": [[0, 0], [3]]}, {"asked": [[True], [3]]}, {"asked": 3}, {"tokens": ["12", 9]},
+    )
   ]  # fmt: skip
   for words, text in broken:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())

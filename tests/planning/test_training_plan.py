@@ -47,6 +47,7 @@ def test_outputs_that_fit_are_computed_once():
   assert few.seconds["updates"] == many.seconds["updates"]
 
 
+@pytest.mark.slow
 def test_what_makes_a_training_dearer():
   one, three = (plan(InterHeadSettings(num_layers=1, num_heads=heads)) for heads in (1, 3))
   assert one.total < three.total and one.seconds["updates"] < three.seconds["updates"]

@@ -15,6 +15,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import Origin
 from jaxspec.core.types import Cursor, Draft
 from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.heads import inter_head
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 from jaxspec.rules.tree_rule import tree_rule
@@ -49,7 +50,8 @@ def verdicts(params, keys, cursor, draft, *, verifier, rounds):
   found = []
   for number in range(rounds):
     now = jax.vmap(jax.random.fold_in, (0, None))(keys, number)
-    found.append(verifier.verify(params, now, state, cursor._replace(round=jnp.int32(number)), draft)[0])
+    verdict, state = verifier.verify(params, now, state, cursor._replace(round=jnp.int32(number)), draft)
+    found.append(verdict)
   return found
 
 
@@ -148,6 +150,58 @@ def test_a_decode_counts_what_was_imposed():
   assert int(rounds.min()) == int(rounds.max()) >= 60
 
 
+def edge_and_cloud(**options):
+  """A decoder of random networks whose edge has a head of intervals."""
+  edge = inter_head.InterHeadConfig(CONFIG)
+  networks = (llamagen_fns(CONFIG), CONFIG), (inter_head.inter_head_fns(edge), edge)
+  target, draft = (Network(fns, fns.init(jax.random.key(seed)), config) for seed, (fns, config) in enumerate(networks))
+  return Decoder(target, methods.Ciar(draft=draft, tau=0.0, **options))
+
+
+ROWS_OF_CALLS = 4096
+
+
+@functools.cache
+def imposed_calls(imposed, rows=ROWS_OF_CALLS, **options):
+  decoder = dataclasses.replace(edge_and_cloud(**options), imposed=imposed)
+  return decoder, decoder(ClassLabels(jnp.zeros((rows,), jnp.int32)), key=jax.random.key(5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  ("calls", "acceptance", "options"),
+  [(0.3, 0.7, {}), (0.1, 0.9, {}), (0.3, 0.7, {"early_close": True}), (0.4, 0.5, {"target_prefix": 0.2, "gamma": 2})],
+)
+def test_a_decode_calls_as_often_as_imposed(calls, acceptance, options):
+  """Calls per token and acceptance of windows within 1 %, over rows of 64 tokens."""
+  _, outcome = imposed_calls(Imposed(acceptance, calls=calls), **options)
+  asked = int(outcome.counters.target_calls.sum())
+  assert asked / outcome.tokens.size == pytest.approx(calls, rel=0.01)
+  accepted, rejected = int(outcome.counters.accepted.sum()), int((outcome.origin == Origin.REPLACED).sum())
+  assert accepted / (accepted + rejected) == pytest.approx(acceptance, rel=0.01)
+
+
+@pytest.mark.slow
+def test_recorded_calls_are_repeated():
+  """Each row asks at the positions of one recorded row, with its accepted drafts."""
+  decoder, outcome = imposed_calls(Imposed(0.6, calls=0.25))
+  recorded = RecordedAcceptance.of(decoder, jax.tree.map(lambda leaf: leaf[:4], outcome))
+  again, found = imposed_calls(recorded.imposed, rows=64)
+  followed = RecordedAcceptance.of(again, found)
+  assert set(zip(followed.asked, followed.lengths)) == set(zip(recorded.asked, recorded.lengths))
+  # With a probability of drafts the windows differ, but nobody asks anywhere else.
+  again, found = imposed_calls(Imposed(0.1, asked=recorded.asked, tokens=recorded.tokens), rows=64)
+  followed = RecordedAcceptance.of(again, found)
+  assert all(any({*row} <= {*theirs} for theirs in recorded.asked) for row in followed.asked)
+
+
+def test_calls_that_cannot_be_reached():
+  with pytest.raises(ValueError, match="calls from 0 to 0.3.* we instead got 0.9"):
+    _ = dataclasses.replace(edge_and_cloud(), imposed=Imposed(0.7, calls=0.9)).parts
+  with pytest.raises(ValueError, match="calls from 0.203 to .* we instead got 0.1"):
+    _ = dataclasses.replace(edge_and_cloud(target_prefix=0.21), imposed=Imposed(0.7, calls=0.1)).parts
+
+
 def test_what_cannot_be_imposed():
   fns = llamagen_fns(CONFIG)
   network = Network(fns, {}, CONFIG)
@@ -157,6 +211,14 @@ def test_what_cannot_be_imposed():
   for wrong in (dict(), dict(probability=0.5, lengths=((1,),))):
     with pytest.raises(ValueError, match="either a probability or lengths to impose"):
       Imposed(**wrong)
+  for wrong in (dict(calls=0.0), dict(calls=1.5), dict(calls=0.5, asked=((1,),), tokens=(2,))):
+    with pytest.raises(ValueError, match="imposed calls above 0"):
+      Imposed(0.5, **wrong)
+  for asked, tokens in ((((1,),), ()), (((2,),), (2,)), (((1, 0),), (4,)), (((-1,),), (4,))):
+    with pytest.raises(ValueError, match="ascending positions of calls below the tokens"):
+      Imposed(0.5, asked=asked, tokens=tokens)
+  with pytest.raises(ValueError, match=r"accepts single tokens \(ciar\) to impose its calls"):
+    _ = Decoder(network, methods.Sjd(), imposed=Imposed(0.5, calls=0.3)).parts
   for wrong in (((),), ((1,), (-1,))):
     with pytest.raises(ValueError, match="at least one round, none below 0"):
       Imposed(lengths=wrong)

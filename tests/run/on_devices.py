@@ -15,6 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from jaxspec.io import checkpoints
 from jaxspec.io.bundle import write_bundle
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.models.conditions import Prefixed
@@ -25,11 +26,11 @@ from jaxspec.planning import program_text
 from jaxspec.run.loading import load_pipeline
 from jaxspec.run.pipeline import Pipeline
 from tests import devices
-from tests.models import janus_golden
+from tests.models import emu3_golden, janus_golden
 from tests.run import tiny, tiny_chameleon
 
 # Blocks of the targets. Every one is compiled for every mesh, so only one kind has two, to count exchanges per block.
-LAYERS = {"images": 1, "texts": 2, "codes": 1, "janus": 1}
+LAYERS = {"images": 1, "texts": 2, "codes": 1, "janus": 1, "emu3": 1}
 ROWS, LENGTHS = 8, {"texts": 8}
 DIVIDED = ("data=2,model=4", "model=8")  # meshes that divide networks
 MESHES = (*DIVIDED, "data=8")
@@ -51,7 +52,7 @@ JANUS = JanusConfig(
 )  # fmt: skip
 METHODS = {
   "images": ("ar", "speculative", "sjd", "eagle", "eagle-chain"), "texts": ("speculative",), "codes": ("sjd",),
-  "janus": ("speculative",),
+  "janus": ("speculative",), "emu3": ("sjd",),
   "vectors": ("cspd",), "masked": ("cspd",),
 }  # fmt: skip
 # Decodes of two processes, which are slow: the last of the methods on the meshes whose networks are divided.
@@ -88,6 +89,13 @@ def make_bundles(path: Path) -> None:
     path / "janus", target="target", drafts={"small": "small"}, parts={"tokenizer": "vq"}, sampling={"cfg_scale": 2.0},
     options={"gamma": 3},
   )  # fmt: skip
+  emu3 = checkpoints.load(emu3_golden.convert(path / "released", ratio="1:1", area=9 * 2**2), weights=False)
+  divided = dict(num_layers=LAYERS["emu3"], dim=64, num_heads=16, num_kv_heads=8, ffn_hidden=64)
+  tiny.save(path / "emu3/target", dataclasses.replace(emu3.config, **divided), 13, scale=0.2)
+  shutil.copyfile(emu3.folder / TOKENIZER_FILE, path / "emu3/target" / TOKENIZER_FILE)
+  shutil.copytree(emu3.folder / "vq", path / "emu3/vq")
+  sampling = {"cfg_scale": 3.0, "top_k": 6}
+  write_bundle(path / "emu3", target="target", parts={"tokenizer": "vq"}, sampling=sampling, options={"window": 4})
   # Without the released top-p: programs with few optimisations may compute the logits twice, with different nuclei.
   sampling, options = {"cfg_scale": 3.0, "top_k": 6}, {"window": 4}
   write_bundle(path / "codes", target="target", parts={"tokenizer": "vq"}, sampling=sampling, options=options)

@@ -28,10 +28,11 @@ def test_settings(toys):
   pipe = load_pipeline(toys)
   for options in (
     dict(method="none"), dict(method=Speculative(draft="other")), dict(method="cspd"), dict(temperature=-1.0),
-    dict(top_k=-1), dict(unknown=1), dict(max_len=0), dict(max_len=5), dict(batch=0), dict(sampling=DenoisingSampling()),
+    dict(top_k=-1), dict(unknown=1), dict(max_len=0), dict(max_len=5), dict(batch=0), dict(batch="2"), dict(callback=3),
+    dict(key=True), dict(key="0"), dict(sampling=DenoisingSampling()),
     dict(method="speculative", sampling=SamplingConfig(), top_k=1), dict(method=Speculative(gamma=30)),
   ):  # fmt: skip
-    raises(OptionError, pipe, [1], key=0, **options)
+    raises(OptionError, pipe, [1], **{"key": 0, **options})
   for make in (
     lambda: Gsd(window=0),
     lambda: Eagle(tree_size=9, tree_top_k=2, tree_depth=1),

@@ -75,6 +75,7 @@ def test_options_are_plain_numbers():
     SamplingConfig(top_p=1.0000001)
 
 
+@pytest.mark.slow
 def test_lengths(toys):
   pipe = load_pipeline(toys)
   decoder, condition = pipe.decoder(), pipe.encode([1]).condition
@@ -83,6 +84,11 @@ def test_lengths(toys):
   assert pipe(np.array([2]), key=0, method=method, max_len=np.int64(2)).tokens.shape == (1, 2)
   for end_token in (np.int64(0), [0], np.array([0, 1]), {0}):
     assert decoder(condition, key=0, end_token=end_token).lengths.shape == (1,)
+
+
+def test_bad_lengths(toys):
+  pipe = load_pipeline(toys)
+  decoder, condition = pipe.decoder(), pipe.encode([1]).condition
   for end_token in ("0", 0.5, True, [None], 2**31):
     with pytest.raises(ValueError, match="Must have an id, or several, as end_token"):
       decoder(condition, key=0, end_token=end_token)

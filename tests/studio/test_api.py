@@ -51,6 +51,7 @@ def test_controls_are_those_of_the_declarations(client, session):
   assert about["sampling"]["top_k"]["default"] == 6 and "distilled" in speculative["drafts"]
 
 
+@pytest.mark.slow
 def test_a_race_of_two(client, session):
   """Every token comes once, with its round; both have one key; figures, pictures and files follow."""
   found = race(client, entrants=[{"method": "speculative"}, {"method": "ar"}], prompts=["red apple", "cat"], whole=True)
@@ -74,6 +75,7 @@ def test_a_race_of_two(client, session):
   assert [next(iter(one["methods"])) for one in document["race"]] == ["speculative", "ar"]
 
 
+@pytest.mark.slow
 def test_traced_values_compile_nothing(client):
   race(client)
   changed = {"seed": 7, "sampling": {"temperature": 0.5}}

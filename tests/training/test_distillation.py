@@ -17,6 +17,7 @@ from jaxspec.training.distillation.samples import Samples
 from jaxspec.training.distillation.student import DistillationSettings, acceptance_of, master
 from jaxspec.training.distillation.students import STUDENTS
 from jaxspec.training.distillation.training import Training, check_devices
+from tests.helpers import slow_but
 from tests.run import tiny
 
 KINDS = ("eagle", "draft", "inter-head")
@@ -81,7 +82,7 @@ def test_images_need_a_target_of_images(texts):
     image_side(texts)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["eagle"]))
 def test_tokens_after_the_end_of_a_row_do_not_count(texts, kind):
   student, samples = student_of(kind, texts), text_samples(texts)
   loss_fn = jax.jit(lambda batch: student.loss_fn(
@@ -93,7 +94,7 @@ def test_tokens_after_the_end_of_a_row_do_not_count(texts, kind):
   assert loss_fn(batch) == loss_fn(other) != loss_fn(different)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["eagle"]))
 def test_kept_outputs_of_the_target_give_the_same_loss(pipe, kind):
   student = student_of(kind, pipe)
   tokens = np.random.default_rng(1).integers(0, 8, (5, 4)).astype(np.int32)
@@ -121,6 +122,7 @@ def test_a_student_does_not_share_arrays_with_its_target(pipe):
   assert not buffers(student.params) & buffers(pipe.target.params)
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_training_hold_no_target(pipe, tmp_path):
   settings = EagleSettings(num_samples=4, num_held_out=2, batch_size=2, kept_gib=0.0)
   student = student_of("eagle", pipe)

@@ -71,6 +71,7 @@ def test_resume_is_exact(tiny_run, tmp_path):
   assert any(jnp.any(a != b) for a, b in zip(jax.tree.leaves(straight.params), jax.tree.leaves(straight.ema)))
 
 
+@pytest.mark.slow
 def test_a_run_stops_after_some_seconds(tiny_run, tmp_path):
   """It saves at the stop, between two checkpoints, and resumes to the weights of one run."""
   stopped = _fit(tiny_run, tmp_path / "parts", loop=dict(stop_after_s=0.0))
@@ -81,6 +82,7 @@ def test_a_run_stops_after_some_seconds(tiny_run, tmp_path):
   jax.tree.map(np.testing.assert_array_equal, later.params, straight.params)
 
 
+@pytest.mark.slow
 def test_a_finished_run_does_nothing(tiny_run, tmp_path):
   first = _fit(tiny_run, tmp_path)
   before = (tmp_path / "metrics.jsonl").read_bytes()

@@ -15,6 +15,13 @@ GRAIN = Column("step of the grain", lambda row, document: f"{row['grain_step']:.
 RIGHT = metric("correct, %", "right")
 AUDITED = Column("TV per token", lambda row, document: interval(row["audit"]["tv"], digits=4) if row["audit"] else "")
 
+DIVERGENCE = Column("KL per token, nats", lambda row, document: kl_cell(row["audit"] or {}))
+
+
+def kl_cell(audit: dict) -> str:
+  """The divergence of the tokens; empty in tables without it."""
+  return interval(audit["kl"], digits=4) if audit.get("kl") else ""
+
 
 def saved_of(row: RowDocument, document: Document) -> float:
   """Share of plain decoding's target calls that a row saves."""
@@ -34,7 +41,7 @@ def columns(document: Document) -> list[Column]:
       Column("verified, %", cloud("accepted")),
     ]  # fmt: skip
   return [
-    LABEL, *middle, SPEED, AUDITED, GRAIN, RIGHT,
+    LABEL, *middle, SPEED, AUDITED, DIVERGENCE, GRAIN, RIGHT,
     *[reference] * claims.paired_with_others(document),
     Column("difference, points", of_verdict(found, "right", change)), Column("p", of_verdict(found, "right", p_value)),
     Column("detectable, points", of_verdict(found, "right", lambda one: percent(one.detectable, 1))),

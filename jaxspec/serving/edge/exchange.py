@@ -24,25 +24,31 @@ class Exchange:
     metadata: headers of the call.
 
   Attributes:
+    sent: ``(seq, part)`` of requests without a reply, in order.
     is_used: whether a request was sent.
   """
 
   def __init__(self, method: grpc.StreamStreamMultiCallable, metadata: tuple[tuple[str, str], ...]):
     self.is_used = False
+    self.sent: list[tuple[int, int]] = []
     self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     self._replies: queue.SimpleQueue[bytes | grpc.RpcError] = queue.SimpleQueue()
     self._call = method(iter(self._requests.get, None), metadata=metadata)
     threading.Thread(target=self._read, name="jaxspec-exchange", daemon=True).start()
 
-  def call(self, request: bytes, seq: int, part: int, timeout_s: float) -> tuple[bytes, bytes]:
-    """The frame of the reply, and the reply.
+  def send(self, request: bytes, seq: int, part: int) -> None:
+    """Sends a request without waiting for its reply."""
+    self._requests.put(request)
+    self.sent.append((seq, part))
+    self.is_used = True
+
+  def wait(self, seq: int, part: int, timeout_s: float) -> tuple[bytes, bytes]:
+    """The frame of the reply to a sent request, and the reply.
 
     Raises:
       grpc.RpcError: if the streaming call ended.
       CloudError: if there was no reply in time; late replies to earlier calls are skipped.
     """
-    self._requests.put(request)
-    self.is_used = True
     deadline = time.monotonic() + timeout_s
     while True:
       try:
@@ -53,6 +59,7 @@ class Exchange:
         raise reply
       frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
       if frame is not None:
+        self.sent.remove((seq, part))
         return frame, reply
 
   def end(self) -> None:

@@ -1,7 +1,8 @@
 """A cloud behind a network: `GrpcCloud` makes one attempt at one call.
 
 Frames of coding ``lazy`` have 40 bytes, fewer than the headers of a call. Such streams use one streaming call (`Exchange`),
-and unary calls after it was interrupted.
+and unary calls after it was interrupted. Calls that are sent ahead use one too, because it keeps their order. The first one
+that is sent after an interruption opens another.
 
 The retries of gRPC are off, because they cannot resume a stream; `jaxspec.serving.edge.reliable_stream` can. The client
 waits for an unreachable server to return before it reports a failure.
@@ -151,6 +152,13 @@ class GrpcCloud:
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     return self._with_token(stream, lambda: self._verify(stream, seq, part, frame, timeout_s))
 
+  def send(self, stream: bytes, seq: int, frame: bytes) -> None:
+    """See `jaxspec.serving.wire.cloud.AheadCloud`."""
+    exchange = self._exchanges.get(stream)
+    if exchange is None:
+      exchange = self._exchanges[stream] = Exchange(self._exchange, self._headers("Exchange", stream))
+    self._send(exchange, stream, seq, 0, frame)
+
   def close(self, stream: bytes, *, timeout_s: float) -> None:
     self._lazy.discard(stream)
     exchange = self._exchanges.pop(stream, None)
@@ -203,12 +211,12 @@ class GrpcCloud:
     return description
 
   def _verify(self, stream: bytes, seq: int, part: int, frame: bytes, timeout_s: float) -> bytes:
-    exchange = self._exchange_of(stream)
+    exchange = self._exchange_of(stream, seq, part)
     if exchange is not None:
-      # The first message has the id of the stream for all.
-      request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
+      if (seq, part) not in exchange.sent:
+        self._send(exchange, stream, seq, part, frame)
       try:
-        frame, reply = exchange.call(request, seq, part, timeout_s)
+        frame, reply = exchange.wait(seq, part, timeout_s)
       except CloudError:  # no reply in time: the connection may be lost without an error
         self._exchanges[stream] = None
         exchange.end()
@@ -216,7 +224,7 @@ class GrpcCloud:
       except grpc.RpcError as error:
         self._exchanges[stream] = None
         raise self._error(error) from error
-      self._count(request, reply, EXCHANGE)
+      self._count_down(reply, EXCHANGE)
       return frame
     reply = self._unary("Verify", encoding.verify_request(stream, seq, part, frame), timeout_s, stream)
     replied = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
@@ -229,7 +237,8 @@ class GrpcCloud:
       reply = self._methods[name](request, timeout=timeout_s, metadata=self._headers(name, stream))
     except grpc.RpcError as error:
       raise self._error(error) from error
-    self._count(request, reply, UNARY)
+    self._count_up(request, UNARY)
+    self._count_down(reply, UNARY)
     return reply
 
   def _with_token(self, stream: bytes, call: Callable[[], Reply]) -> Reply:
@@ -241,12 +250,23 @@ class GrpcCloud:
       if error.status is not Status.UNAUTHENTICATED or was_sent:
         raise
     self._auth_every_call = True
+    had_exchange = stream in self._exchanges
     self._exchanges.pop(stream, None)  # the streaming call was refused: a new one has the token
+    if had_exchange and stream not in self._lazy:
+      raise CloudError(Status.UNAVAILABLE, "calls that were sent ahead need the token too")  # they are sent again
     return call()
 
-  def _exchange_of(self, stream: bytes) -> Exchange | None:
+  def _send(self, exchange: Exchange, stream: bytes, seq: int, part: int, frame: bytes) -> None:
+    # The first message has the id of the stream for all.
+    request = encoding.verify_request(b"" if exchange.is_used else stream, seq, part, frame)
+    exchange.send(request, seq, part)
+    self._count_up(request, EXCHANGE)
+
+  def _exchange_of(self, stream: bytes, seq: int, part: int) -> Exchange | None:
+    """The streaming call of a call of a stream; None for a unary one."""
     if stream not in self._lazy:
-      return None
+      exchange = self._exchanges.get(stream)
+      return exchange if exchange is not None and (seq, part) in exchange.sent else None
     if stream not in self._exchanges:
       self._exchanges[stream] = Exchange(self._exchange, self._headers("Exchange", stream))
     return self._exchanges[stream]
@@ -256,9 +276,12 @@ class GrpcCloud:
     headers = self._metadata if name in ("Describe", "Open") or self._auth_every_call else ()
     return headers + (((ROUTE_HEADER, stream.hex()),) if self._route and stream is not None else ())
 
-  def _count(self, request: bytes, reply: bytes, overhead: Overhead) -> None:
+  def _count_up(self, request: bytes, overhead: Overhead) -> None:
     with self._lock:
       self.uplink_bytes += len(request) + FRAMING + overhead.up
+
+  def _count_down(self, reply: bytes, overhead: Overhead) -> None:
+    with self._lock:
       self.downlink_bytes += len(reply) + FRAMING + overhead.down
 
   def _error(self, error: grpc.RpcError) -> CloudError:

@@ -4,7 +4,9 @@ The edge owns the stream. It can rebuild everything that a server lost from the 
 
 1. On ``NOT_FOUND`` it opens the stream again, with the same id and its tokens, and sends the pending call again.
 2. If the server was lost after it requested a distribution, the drafts are sent again before the distribution.
-3. With a journal, every reply is on file before it is used, behind a digest of its request. A restarted process runs its
+3. Calls may be sent before the replies to earlier ones (`ReliableStream.send_ahead`). Replies are awaited in order. After a
+   failed attempt, the oldest call is retried alone, and the later ones are sent again after its reply.
+4. With a journal, every reply is on file before it is used, behind a digest of its request. A restarted process runs its
    rounds from the file, without the network, and continues where the file ends. A request that differs from the journalled
    one (another draft, another threshold) is refused, because replies to other drafts would change the distribution of the
    tokens.
@@ -12,6 +14,7 @@ The edge owns the stream. It can rebuild everything that a server lost from the 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import logging
@@ -24,7 +27,7 @@ from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.observer import Observer
 from jaxspec.serving.edge.retries import Attempts, Budget, CallTimes, Policy
 from jaxspec.serving.wire.bitstream import MessageError
-from jaxspec.serving.wire.cloud import Cloud, CloudError, Status
+from jaxspec.serving.wire.cloud import AheadCloud, Cloud, CloudError, Status
 from jaxspec.serving.wire.framing import REPLY_BYTES, Frame, unframe
 from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
 
@@ -84,9 +87,11 @@ class ReliableStream:
     self._cloud, self._journal = cloud, journal
     self._settings = RetrySettings() if settings is None else settings
     self._observer = Observer() if observer is None else observer
-    self._recorded = iter(() if journal is None else list(journal.records))
+    self._recorded = collections.deque([] if journal is None else journal.records)
     self.handshake = handshake if journal is None else self._journalled(handshake, journal)
     self._numerics, self._seq, self._drafts = b"", 0, b""
+    self._ahead: collections.deque[bytes] = collections.deque()  # frames of calls that were sent ahead, the oldest first
+    self._is_cut = False  # an attempt at the oldest of them failed
     self._reply_to_drafts: Frame | None = None
     self.retries = self.resumes = 0
 
@@ -108,8 +113,17 @@ class ReliableStream:
     self._numerics = opened.numerics
     return self._record(b"", first)
 
+  def send_ahead(self, frame: bytes) -> None:
+    """Sends the drafts of a round before the replies to earlier ones; `verify` with the same frames waits for the replies.
+
+    A cloud that cannot send ahead gets them one after the other.
+    """
+    self._ahead.append(frame)
+    if len(self._ahead) > len(self._recorded) and not self._is_cut:
+      self._send_ahead(self._seq + len(self._ahead), frame)
+
   def verify(self, frame: bytes, resume: Callable[[], Resume]) -> Frame:
-    """Sends the drafts of a round.
+    """Sends the drafts of a round, unless they were sent ahead, and waits for the reply.
 
     Args:
       resume: returns the state of the stream before this call, for a server that lost it.
@@ -121,6 +135,12 @@ class ReliableStream:
     """
     self._seq, self._drafts = self._seq + 1, frame
     self._reply_to_drafts = self._exchange(0, frame, resume)
+    if self._ahead:
+      self._ahead.popleft()
+    if self._is_cut:
+      self._is_cut = False
+      for number, later in enumerate(self._ahead, 1):
+        self._send_ahead(self._seq + number, later)
     return self._reply_to_drafts
 
   def complete(self, frame: bytes, resume: Callable[[], Resume]) -> Frame:
@@ -133,6 +153,10 @@ class ReliableStream:
       self._cloud.close(self.handshake.stream, timeout_s=self._settings.policy.min_timeout_s)
     except CloudError as error:
       _LOG.debug("The stream was not closed: %s", error)
+
+  def _send_ahead(self, seq: int, frame: bytes) -> None:
+    if isinstance(self._cloud, AheadCloud):
+      self._cloud.send(self.handshake.stream, seq, frame)
 
   def _exchange(self, part: int, frame: bytes, resume: Callable[[], Resume]) -> Frame:
     recorded = self._recorded_reply(frame)
@@ -157,6 +181,7 @@ class ReliableStream:
       try:
         reply = attempt(attempts.timeout_s())
       except CloudError as error:
+        self._is_cut = bool(self._ahead)
         if error.status is Status.NOT_FOUND and resume is not None:
           attempts.resumed(error)
           resume()
@@ -197,7 +222,7 @@ class ReliableStream:
     """The handshake with the id of the journal, or as the first record of an empty journal."""
     from jaxspec.serving.wire.v1 import encoding  # without a network, protobuf is needed for a journal alone
 
-    recorded = next(self._recorded, None)
+    recorded = self._recorded.popleft() if self._recorded else None
     if recorded is None:
       journal.append(encoding.open_request(handshake))
       return handshake
@@ -211,7 +236,7 @@ class ReliableStream:
 
   def _recorded_reply(self, request: bytes) -> Frame | None:
     """The next reply of the journal, which must be to this request; None at the end of the journal."""
-    recorded = next(self._recorded, None)
+    recorded = self._recorded.popleft() if self._recorded else None
     if recorded is None:
       return None
     if recorded[:_DIGEST_BYTES] != _digest(request):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from jaxspec.core.options import MAX_PIPELINE
 from jaxspec.serving.server.engine_interface import Engine, NoRoom, NotFinite, StreamLost
 from jaxspec.serving.server.idempotency import CallTable, Decision, Position
 from jaxspec.serving.server.quotas import Tenant, Usage
@@ -25,6 +26,7 @@ from jaxspec.serving.wire.handshake import Handshake, Resume
 Work = Callable[[Engine], None]
 _SHARE = 0.1  # weight of the newest measurement in a smoothed one
 _SWEEP_S = 1.0  # between sweeps for idle streams
+_REPLIES = 2 * MAX_PIPELINE  # an edge that drafts again has void calls in flight besides
 _FULL_S = 1.0  # pushback when all streams are taken; the time at which one ends is unknown
 
 
@@ -101,7 +103,7 @@ class Dispatcher:
 
   def __init__(self, limits: Limits, *, jitter: Callable[[], float]):
     self.limits, self._jitter = limits, jitter
-    self.table = CallTable(limits.streams)
+    self.table = CallTable(limits.streams, num_replies=_REPLIES)
     self.draining = False
     self._usage: dict[str, Usage] = {}
     self._queue: list[_Queued] = []

@@ -34,7 +34,7 @@ from jaxspec.serving.server.stream_state import Stream, UnfinishedCall, open_str
 from jaxspec.serving.server.stream_table import FINISH, StreamTable
 from jaxspec.serving.wire.bitstream import MessageError, require
 from jaxspec.serving.wire.cloud import Profile
-from jaxspec.serving.wire.framing import Frame
+from jaxspec.serving.wire.framing import REPLY, REQUEST, VOID, Frame
 from jaxspec.serving.wire.handshake import Handshake, Resume
 
 _SIZES = Sizes()
@@ -146,6 +146,7 @@ class Engine:
     self.rows_of_step = 0
     self._policy = Policy(sizes.max_rows, settings.max_wait_s, groups=sizes.groups)
     self._streams = StreamTable(sizes, _KNOWN_PER_SLOT * sizes.max_streams)
+    self._void: dict[bytes, bytes] = {}  # replies to calls that assume other replies
     self._now = 0.0
     self._failure: BaseException | None = None
 
@@ -225,7 +226,10 @@ class Engine:
       self.close(stream)
       raise StreamLost(f"the first part of a call of stream {stream.hex()} was lost")
     require((state.unfinished is not None) == (part == 1), "order", f"part {part} does not come next")
-    if state.unfinished is None:
+    if state.unfinished is None and state.is_void(frame):
+      codec = state.profile.codec
+      self._void[stream] = codec.encode_reply(codec.assumption(frame)[0], 0, None, VOID)
+    elif state.unfinished is None:
       state.accept(frame, self.programs.sizes.widths)
       state.has_lost = False
     else:
@@ -238,6 +242,7 @@ class Engine:
   def close(self, stream: bytes) -> None:
     """Closes a stream; does nothing for an unknown one."""
     self._streams.close(stream)
+    self._void.pop(stream, None)
 
   def evict(self, stream: bytes) -> None:
     """Evicts a stream from the cache; its next call rebuilds it.
@@ -276,8 +281,10 @@ class Engine:
     self._streams.expire(self._now, self._settings.idle_s, self._settings.forget_s)
     found = plan(self._now, self._streams.queues(), self._policy)
     self.wake_at, self.rows_of_step = found if isinstance(found, float) else None, 0
+    void: Results = list(self._void.items())
+    self._void = {}
     if not isinstance(found, Plan):
-      return []
+      return void
     try:
       with self.precision():
         results = [] if found.prefill is None else self._prefill(found.prefill)
@@ -293,7 +300,7 @@ class Engine:
       # A donated table is gone, and the writes of an interrupted step are unknown.
       self._failure = error
       raise EngineFailed("the device failed in a step") from error
-    return results
+    return void + results
 
   def precision(self) -> contextlib.AbstractContextManager:
     """The context in which programs run. It holds for one thread; programs are compiled in one thread and run in another."""
@@ -333,11 +340,12 @@ class Engine:
         results.append(self._not_finite(name))
         continue
       state, verdict, requests = self._streams[name], row_of(found.verdict, index), bool(found.requests[index])
-      results.append((name, self._reply(state, verdict, int(call.cursor.round), requests=requests)))
+      reply = self._reply(state, verdict, int(call.cursor.round), requests=requests)
+      results.append((name, reply))
       if requests:
         state.call, state.unfinished = None, UnfinishedCall(call, verdict)
       else:
-        state.commit(call, verdict, row_of(found.cursor, index))
+        state.commit(call, verdict, row_of(found.cursor, index), reply)
     return results
 
   def _finish(self, profile: int, width: int, verified: Sequence[bytes], forced: Sequence[bytes]) -> Results:
@@ -351,13 +359,15 @@ class Engine:
     results: Results = []
     for index, (name, state, (call, _)) in enumerate(zip(verified, streams, tested)):
       verdict = row_of(found, index)
-      results.append((name, self._reply(state, verdict, int(call.cursor.round), requests=False)))
-      state.commit(call, verdict, row_of(cursors, index))
+      reply = self._reply(state, verdict, int(call.cursor.round), requests=False)
+      results.append((name, reply))
+      state.commit(call, verdict, row_of(cursors, index), reply)
     return results
 
   def _reply(self, state: Stream, verdict: Verdict, round_: int, *, requests: bool) -> bytes:
-    token = None if requests else int(verdict.next_tokens[0, 0])
-    return state.profile.codec.encode_reply(round_, int(verdict.num_accepted[0]), token)
+    token = None if requests or not int(verdict.num_next[0]) else int(verdict.next_tokens[0, 0])
+    kind = REQUEST if requests else REPLY
+    return state.profile.codec.encode_reply(round_, int(verdict.num_accepted[0]), token, kind)
 
   def _not_finite(self, name: bytes) -> tuple[bytes, Exception]:
     self.close(name)

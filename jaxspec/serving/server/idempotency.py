@@ -1,14 +1,15 @@
-"""The call table makes calls idempotent: it caches the last reply of a stream and returns it on a retry.
+"""The call table makes calls idempotent: it caches the last replies of a stream and returns them on a retry.
 
-A reply is a function of (stream, seq, part). `Open` is call 0. An edge has one call in flight and retries it until there is
-a reply. So the table keeps the digest of the newest request, and the newest reply.
+A reply is a function of (stream, seq, part). `Open` is call 0. An edge retries its oldest call without a reply until there
+is one. It may have sent later calls already, so the table keeps the digests of the newest requests, and their replies.
 
 ==========================================  ==========================================================================
 request                                     result
 ==========================================  ==========================================================================
 the next call                               `Decision.RUN`; `finish` moves the state and caches the reply
 the same bytes while they are in flight     `Decision.JOIN`: one run, one reply
-the newest answered call, same bytes        the cached reply, byte for byte
+one of the newest answered calls, same      the cached reply, byte for byte
+bytes
 either of them with other bytes             ``FAILED_PRECONDITION``: two edges share a stream
 an older call                               ``OUT_OF_RANGE``: a late duplicate
 a later call, an unknown stream, a stream   ``NOT_FOUND`` for all of them: the edge resumes
@@ -25,6 +26,7 @@ The table has no clock and no sockets; time is an argument.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import hashlib
@@ -69,7 +71,7 @@ class _Stream:
   Attributes:
     handshake: digest of its handshake, without the resume part.
     first: the newest `Open`.
-    newest: the newest answered call.
+    answered: the newest answered calls, the newest last.
     next: the call that runs next.
     running: the call in flight.
     last_used: time of the newest arrival or reply.
@@ -78,7 +80,7 @@ class _Stream:
   tenant: str
   handshake: bytes
   first: _Call
-  newest: _Call
+  answered: collections.deque[_Call]
   next: Position
   running: _Call | None
   last_used: float
@@ -89,10 +91,11 @@ class CallTable:
 
   Args:
     max_streams: most streams.
+    num_replies: cached replies of a stream; as many calls as an edge has in flight.
   """
 
-  def __init__(self, max_streams: int):
-    self._max_streams = max_streams
+  def __init__(self, max_streams: int, *, num_replies: int = 1):
+    self._max_streams, self._num_replies = max_streams, num_replies
     self._streams: dict[bytes, _Stream] = {}
 
   def __len__(self) -> int:
@@ -139,7 +142,9 @@ class CallTable:
         return Decision.JOIN if known.first.reply is None else known.first.reply
       self._check_resume(known, tenant, handshake, next_seq)
     call = _Call(OPEN, digest)
-    self._streams[stream] = _Stream(tenant, handshake, call, call, Position(next_seq or 1, 0), call, now)
+    self._streams[stream] = _Stream(
+      tenant, handshake, call, collections.deque([call], self._num_replies), Position(next_seq or 1, 0), call, now
+    )
     return Decision.RUN
 
   def verify(self, stream: bytes, tenant: str | None, position: Position, frame: bytes, now: float) -> Decision | bytes:
@@ -157,10 +162,12 @@ class CallTable:
     running = known.running
     if running is not None and running.position == position:
       return self._again(known, running, digest, now)
-    if position == known.newest.position != OPEN:
-      return self._again(known, known.newest, digest, now)
+    answered = next((call for call in known.answered if call.position == position != OPEN), None)
+    if answered is not None:
+      return self._again(known, answered, digest, now)
     if position < known.next:
-      if position.seq == known.newest.position.seq and position > known.newest.position:
+      newest = known.answered[-1].position
+      if position.seq == newest.seq and position > newest:
         raise CloudError(Status.FAILED_PRECONDITION, f"the reply to call {position.seq} has no request")
       raise CloudError(Status.OUT_OF_RANGE, f"call {position.seq} is older than call {known.next.seq}, which comes next")
     if position > known.next or running is not None:
@@ -174,7 +181,7 @@ class CallTable:
     call, known.running, known.last_used = known.running, None, now
     assert call is not None, "the stream has a call in flight"
     call.reply = reply
-    known.newest = call
+    known.answered.append(call)
     if call.position != OPEN:
       requests = len(reply) >= OVERHEAD_BYTES and reply[_KIND_BYTE] == REQUEST
       seq = call.position.seq

@@ -19,6 +19,7 @@ from jaxspec.serving.wire.cloud import CloudError, Description, Profile, Status
 from jaxspec.serving.wire.distribution_bits import Limits as RecordLimits
 from jaxspec.serving.wire.framing import MessageError, max_distribution_bytes, unframe
 from jaxspec.serving.wire.handshake import DIGEST_BYTES, KEY_BYTES, MAX_END_TOKENS, STREAM_BYTES, Handshake, Resume
+from jaxspec.serving.wire.reply_digest import DIGEST_BYTES as REPLIES_BYTES
 from jaxspec.serving.wire.v1 import encoding
 from jaxspec.serving.wire.v1 import jaxspec_link_pb2 as pb
 
@@ -141,8 +142,10 @@ def _check_resume(resume: pb.Resume, max_len: int, served: Description) -> None:
   _check(1 <= len(resume.tokens) <= max_len, "resume.tokens", f"1 to {max_len}")
   _check(all(token < served.vocab for token in resume.tokens), "resume.tokens", f"below {served.vocab}")
   for name, counts in (("gained", resume.gained), ("fed", resume.fed)):
-    _check(len(counts) == calls, f"resume.{name}", f"{calls} counts, one for each call")
+    _check(1 <= len(counts) <= calls, f"resume.{name}", f"1 to {calls} counts, one for each call that was not void")
     _check(all(count <= most for count in counts), f"resume.{name}", f"at most {most} each")
+  _check(len(resume.gained) == len(resume.fed), "resume.gained", f"{len(resume.fed)} counts, as many as fed")
+  _check(len(resume.replies) in (0, REPLIES_BYTES), "resume.replies", f"0 or {REPLIES_BYTES} bytes")
   _check(sum(resume.gained) == len(resume.tokens), "resume.gained", f"{len(resume.tokens)} in all, one for each token")
 
 

@@ -16,7 +16,7 @@ from jaxspec.sampling.logit_processing import Warp
 from jaxspec.serving.wire.arrays import host_array, no_distributions
 from jaxspec.serving.wire.cloud import Profile, shown
 from jaxspec.serving.wire.decode_time import decode_seconds
-from jaxspec.serving.wire.profiles import profile_of, rule_of
+from jaxspec.serving.wire.profiles import NO_BONUS, profile_of, rule_of
 from jaxspec.serving.wire.round_codec import RoundCodec
 from jaxspec.verifiers.chunk_target import ChunkVerifier
 
@@ -35,14 +35,14 @@ class ServedProfile:
 
   @property
   def rule(self) -> str:
-    """``exact``, ``block`` or ``greedy``, see `jaxspec.serving.wire.profiles.rule_of`."""
+    """See `jaxspec.serving.wire.profiles.rule_of`."""
     return rule_of(self.codec)
 
   @property
   def accept_fn(self) -> AcceptFn:
     """The acceptance rule."""
     rules: dict[str, AcceptFn] = {"exact": lossless_sparse, "block": block_sparse, "greedy": greedy}
-    return rules[self.rule]
+    return rules[self.rule.removesuffix(NO_BONUS)]
 
   @property
   def window(self) -> int:
@@ -91,7 +91,7 @@ class ServedProfile:
 
   def verifier(self, model: ModelFns) -> Verifier:
     """The verifier of one pass; equal for equal choices."""
-    return ChunkVerifier(model, self.accept_fn, warp=self.warp, returns_logits=self.may_request)
+    return ChunkVerifier(model, self.accept_fn, warp=self.warp, returns_logits=self.may_request, bonus=self.codec.bonus)
 
   def no_drafts(self, rows: int) -> Draft:
     """Empty drafts of ``rows`` rows on the host, with the shapes of `RoundCodec.decode_draft`."""

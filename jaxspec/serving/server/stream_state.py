@@ -20,6 +20,7 @@ from jaxspec.serving.wire.arrays import host_array
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.framing import Frame
 from jaxspec.serving.wire.handshake import KEY_BYTES, Agreement, Handshake, Resume
+from jaxspec.serving.wire.reply_digest import DIGEST_BYTES, NO_REPLIES, extended
 from jaxspec.serving.wire.round_codec import DecodedDraft
 
 
@@ -48,7 +49,8 @@ class Stream:
     since: start of its waiting time, seconds.
     skipped: steps of other streams since then.
     has_first: whether token 0 is known.
-    history: ``(gained, fed)`` of every finished call after the handshake.
+    history: ``(gained, fed)`` of every finished call after the handshake; void calls are left out.
+    replies: digest of the replies that ended rounds (`jaxspec.serving.wire.reply_digest`).
     slot: slot of its cache; None while it is evicted.
     pending: passes that its cache lacks before the next call can be verified; the newest of them belong to the call.
     spans: passes of the newest call, of which the last one is verified.
@@ -73,6 +75,7 @@ class Stream:
   skipped: int = 0
   has_first: bool = False
   history: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+  replies: bytes = NO_REPLIES
   slot: int | None = None
   pending: collections.deque[ChunkSpan] = dataclasses.field(default_factory=collections.deque)
   spans: list[ChunkSpan] = dataclasses.field(default_factory=list)
@@ -103,6 +106,15 @@ class Stream:
     is_live = self.agreement.max_len > 1 and first not in self.agreement.end_tokens
     self.cursor = cursor_at(first, 1, live=is_live, round_=int(self.cursor.round))
 
+  def is_void(self, frame: bytes | Frame) -> bool:
+    """Whether the drafts of a frame assume other replies than those of this stream.
+
+    Raises:
+      MessageError: for a frame that does not say what it assumes.
+    """
+    codec = self.profile.codec
+    return not codec.bonus and codec.assumption(frame) != (int(self.cursor.round), self.replies)
+
   def accept(self, frame: bytes | Frame, widths: Sequence[int]) -> None:
     """Queues a call. Its tokens become known, and its passes follow those that the cache lacks already.
 
@@ -117,21 +129,24 @@ class Stream:
       self.features[call.start : end] = call.features[: end - call.start]
     self.pending.extend(self.spans[:-1])
 
-  def commit(self, call: DecodedDraft, verdict: Verdict, cursor: Cursor) -> None:
+  def commit(self, call: DecodedDraft, verdict: Verdict, cursor: Cursor, reply: bytes) -> None:
     """Ends a round: stores its tokens and moves the cursor.
 
     Args:
       verdict: leaves ``[1]``.
       cursor: after the round, leaves ``[1]``.
+      reply: the frame that ends the round.
     """
     before, length = int(call.cursor.length[0]), int(cursor.length[0])
     accepted, known = int(verdict.num_accepted[0]), int(self.cursor.length[0])
     self.tokens[before : before + accepted] = call.draft.tokens[0, :accepted]
-    self.tokens[length - 1] = verdict.next_tokens[0, 0]
+    if int(verdict.num_next[0]):
+      self.tokens[length - 1] = verdict.next_tokens[0, 0]
     if call.features is not None:
       own = call.features[before - call.start :][:accepted]
       self.features[before : before + accepted] = own
-      self.features[length - 1] = 0  # the target's own token has none
+      self.features[before + accepted : length] = 0  # the target's own token has none
+    self.replies = extended(self.replies, reply)
     self.history.append((length - known, len(call.tokens)))
     self.cursor = Cursor(cursor.last, cursor.length, cursor.live, host_array(np.int32(cursor.round[0])))
     self.call = self.unfinished = self.distribution = None
@@ -230,14 +245,18 @@ def _set_history(stream: Stream, resume: Resume) -> None:
   require(all(0 <= token < profile.vocab for token in tokens), "range", "a token outside of the vocabulary")
   require(not ends & set(tokens[:-1]), "order", "tokens after an end token")
   counts = (len(resume.gained), len(resume.fed))
-  require(1 <= calls and counts == (calls, calls), "length", f"{counts[0]} gains and {counts[1]} sizes of {calls} calls")
+  rounds = calls if profile.codec.bonus else counts[0]  # void calls are left out
+  is_whole = 1 <= rounds <= calls and counts == (rounds, rounds)
+  require(is_whole, "length", f"{counts[0]} gains and {counts[1]} sizes of {calls} calls")
+  size = 0 if profile.codec.bonus else DIGEST_BYTES
+  require(len(resume.replies) == size, "length", f"a digest of {len(resume.replies)} bytes instead of {size}")
   require(sum(resume.gained) == len(tokens), "range", f"{len(tokens)} tokens are not what the calls gained")
   require(resume.gained[0] == 1, "range", f"a handshake that gained {resume.gained[0]}")
   history = list(zip(resume.gained[1:], resume.fed[1:]))
   for gained, fed in history:
     require(1 <= gained <= fed <= gained + profile.window, "range", f"a call of {fed} tokens that gained {gained}")
-  require(calls - 1 <= resume.round <= most, "range", f"round {resume.round} before call {calls}")
-  stream.history, stream.has_first = history, True
+  require(rounds - 1 <= resume.round <= most, "range", f"round {resume.round} before call {calls}")
+  stream.history, stream.has_first, stream.replies = history, True, resume.replies or NO_REPLIES
   stream.tokens[: len(tokens)] = tokens
   is_live = len(tokens) < most and tokens[-1] not in ends
   stream.cursor = cursor_at(tokens[-1], len(tokens), live=is_live, round_=resume.round)

@@ -17,6 +17,7 @@ from jaxspec.serving.wire.ciar_message import CiarLimits, read_ciar, write_ciar
 from jaxspec.serving.wire.distribution_bits import Record
 from jaxspec.serving.wire.framing import Frame
 from jaxspec.serving.wire.handshake import Agreement
+from jaxspec.serving.wire.reply_digest import NO_REPLIES
 from jaxspec.serving.wire.round_codec import BaseCodec, DecodedDraft, distributions_of, draft_of
 
 
@@ -67,7 +68,7 @@ class CiarCodec(BaseCodec):
   def max_frame_bytes(self, max_len: int) -> int:
     return self.message_limits(max_len).max_bytes
 
-  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
+  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int, assumes: bytes = NO_REPLIES) -> tuple[bytes, int]:
     has_records = self.distribution_codec is not None and draft.tokens.shape[1] > 0
     distribution = distributions_of(draft) if has_records else None
     draft = on_host(draft._replace(proposal=()))

@@ -8,7 +8,7 @@ process (`jaxspec.serving.server.in_process`), or behind injected faults in a te
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxspec.errors import LinkError
 from jaxspec.serving.wire.handshake import Handshake, HandshakeReply, Resume
@@ -89,7 +89,8 @@ class Description(NamedTuple):
 class Cloud(Protocol):
   """One attempt at one call, or a `CloudError`. Calls are idempotent: equal arguments give equal replies.
 
-  A cloud that counts the bytes of its transport has the attributes ``uplink_bytes`` and ``downlink_bytes``.
+  A cloud that counts the bytes of its transport has the attributes ``uplink_bytes`` and ``downlink_bytes``. One that can
+  send calls before the replies to earlier ones has a method `send` (`AheadCloud`).
 
   Attributes:
     description: of the server.
@@ -108,4 +109,17 @@ class Cloud(Protocol):
 
   def close(self, stream: bytes, *, timeout_s: float) -> None:
     """Removes a stream from the server; does nothing for an unknown one."""
+    ...
+
+
+@runtime_checkable
+class AheadCloud(Protocol):
+  """A cloud that can send calls ahead."""
+
+  def send(self, stream: bytes, seq: int, frame: bytes) -> None:
+    """Sends part 0 of call ``seq``; `Cloud.verify` with the same arguments then waits for its reply alone.
+
+    Calls of a stream are sent and run in order. A failure is an error of `Cloud.verify`. The calls after the failed one are
+    lost then, and have to be sent again after its reply.
+    """
     ...

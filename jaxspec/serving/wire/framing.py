@@ -5,11 +5,12 @@ bytes   field (big-endian)
 ======  =====================================================================================
 2       magic ``SQ``
 1       version
-1       kind: the coding of a message of drafts, or `REPLY`, `FIRST`, `REQUEST`, `DISTRIBUTION`
+1       kind: the coding of a message of drafts, or `REPLY`, `FIRST`, `REQUEST`, `DISTRIBUTION`, `VOID`
 4       round
 2       denominator ell
 2       number of records, or of accepted drafts
-...     payload: records, or the next token (4 bytes)
+...     payload: records, or the next token (4 bytes); where rounds may end without a token of the
+        cloud, the digest of the assumed replies (8 bytes) before the records
 4       CRC-32 of everything before
 ======  =====================================================================================
 
@@ -37,10 +38,11 @@ MAGIC, VERSION = b"SQ", 1
 _HEADER, _CRC, _TOKEN = struct.Struct(">2sBBIHH"), struct.Struct(">I"), struct.Struct(">I")
 OVERHEAD_BYTES = _HEADER.size + _CRC.size
 REPLY_BYTES = OVERHEAD_BYTES + _TOKEN.size
-REPLY, FIRST, REQUEST, DISTRIBUTION = 16, 17, 18, 19  # kinds below 16 are codings
+REPLY, FIRST, REQUEST, DISTRIBUTION, VOID = 16, 17, 18, 19, 20  # kinds below 16 are codings
 
 __all__ = [
-  "DISTRIBUTION", "FIRST", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REPLY_BYTES", "REQUEST", "VERSION", "DraftMessage", "Frame",
+  "DISTRIBUTION", "FIRST", "MAGIC", "OVERHEAD_BYTES", "REPLY", "REPLY_BYTES", "REQUEST", "VERSION", "VOID", "DraftMessage",
+  "Frame",
   "MessageError", "Reply", "frame", "max_distribution_bytes", "max_message_bytes", "read_distribution", "read_drafts",
   "read_reply", "unframe", "write_distribution", "write_drafts", "write_reply",
 ]  # fmt: skip
@@ -79,11 +81,17 @@ class DraftMessage(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Reply:
-  """A decoded reply; ``next_token`` is None in a `REQUEST` for the distribution at the rejected position."""
+  """A decoded reply.
+
+  Attributes:
+    next_token: the cloud's own token. None in a `REQUEST` for the distribution at the rejected position, in a `VOID`, and in
+      a reply that ends a round after full acceptance.
+  """
 
   round: int
   num_accepted: int
   next_token: int | None
+  kind: int = REPLY
 
 
 def max_message_bytes(limits: Limits) -> int:
@@ -97,9 +105,11 @@ def max_distribution_bytes(limits: Limits) -> int:
   return OVERHEAD_BYTES + -(-dataclasses.replace(limits, coding="trimmed").max_record_bits // 8)
 
 
-def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tuple[bytes, int]:
-  """The message of a round, and the bits of its payload (without padding, header and checksum).
+def write_drafts(round_: int, records: Sequence[Record], limits: Limits, *, assumes: bytes = b"") -> tuple[bytes, int]:
+  """The message of a round, and the bits of its records (without padding, header and checksum).
 
+  Args:
+    assumes: the digest of the assumed replies; empty where none is sent.
   Raises:
     ValueError: for a record outside of the limits.
   """
@@ -109,20 +119,23 @@ def write_drafts(round_: int, records: Sequence[Record], limits: Limits) -> tupl
   for record in records:
     put_record(writer, record, limits)
   kind = CODINGS.index(limits.coding)
-  return frame(kind, round_, limits.ell, len(records), writer.bytes()), writer.length
+  return frame(kind, round_, limits.ell, len(records), assumes + writer.bytes()), writer.length
 
 
-def read_drafts(data: bytes | Frame, limits: Limits) -> DraftMessage:
+def read_drafts(data: bytes | Frame, limits: Limits, *, skipped: int = 0) -> DraftMessage:
   """Decodes a message of drafts.
 
+  Args:
+    skipped: bytes of the digest before the records.
   Raises:
     MessageError: if it is anything but a valid one.
   """
-  kind, round_, ell, number, payload, _ = unframe(data, max_message_bytes(limits))
+  kind, round_, ell, number, payload, _ = unframe(data, skipped + max_message_bytes(limits))
   require(kind == CODINGS.index(limits.coding), "kind", f"{kind} is not coding {limits.coding!r}")
   require(ell == limits.ell, "ell", f"{ell} instead of {limits.ell}")
   require(number <= limits.max_drafts, "range", f"{number} drafts, {limits.max_drafts} agreed")
-  reader = BitReader(payload)
+  require(len(payload) >= skipped, "length", f"payload of {len(payload)} bytes")
+  reader = BitReader(payload[skipped:])
   records = tuple(take_record(reader, limits) for _ in range(number))
   reader.finish()
   return DraftMessage(round_, tuple(record.need_token() for record in records), records)
@@ -150,18 +163,19 @@ def read_distribution(data: bytes | Frame, limits: Limits) -> tuple[int, int, Re
   return round_, position, record
 
 
-def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: Limits, *, first: bool = False) -> bytes:
-  """A reply. Without a token it is a `REQUEST`; with ``first`` it has the token of the prefill."""
-  kind = REQUEST if next_token is None else FIRST if first else REPLY
-  payload = b"" if next_token is None else _TOKEN.pack(next_token)
-  return frame(kind, round_, limits.ell, num_accepted, payload)
+def write_reply(round_: int, num_accepted: int, next_token: int | None, limits: Limits, *, kind: int = REPLY) -> bytes:
+  """A reply of a kind; a `REQUEST`, a `VOID`, and a reply after full acceptance may have no token."""
+  return frame(kind, round_, limits.ell, num_accepted, b"" if next_token is None else _TOKEN.pack(next_token))
 
 
-def read_reply(data: bytes | Frame, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY) -> Reply:
+def read_reply(
+  data: bytes | Frame, limits: Limits, *, round_: int, num_drafted: int, expected: int = REPLY, bonus: bool = True
+) -> Reply:
   """Decodes the reply to a message of ``num_drafted`` drafts.
 
   Args:
-    expected: the kind of the reply: `REPLY`, `FIRST` or `REQUEST`.
+    expected: the kind of the reply: `REPLY`, `FIRST`, `REQUEST` or `VOID`.
+    bonus: whether the cloud adds a token after full acceptance.
   Raises:
     MessageError: if it is anything but a valid one of that kind.
   """
@@ -172,12 +186,15 @@ def read_reply(data: bytes | Frame, limits: Limits, *, round_: int, num_drafted:
   require(accepted <= num_drafted, "range", f"{accepted} of {num_drafted} drafts accepted")
   if kind == REQUEST:
     require(limits.coding == "lazy" and accepted < num_drafted, "kind", "a request without a rejected draft")
-    require(not payload, "length", "a request has no payload")
-    return Reply(got_round, accepted, None)
+  if kind == VOID:
+    require(not accepted, "range", f"{accepted} drafts of a void call accepted")
+  if kind in (REQUEST, VOID) or (kind == REPLY and not bonus and accepted == num_drafted > 0):
+    require(not payload, "length", f"payload of {len(payload)} bytes in a reply without a token")
+    return Reply(got_round, accepted, None, kind)
   require(len(payload) == _TOKEN.size, "length", f"payload of {len(payload)} bytes")
   token = _TOKEN.unpack(payload)[0]
   require(token < limits.vocab, "range", f"token {token} outside of the vocabulary")
-  return Reply(got_round, accepted, token)
+  return Reply(got_round, accepted, token, kind)
 
 
 def frame(kind: int, round_: int, ell: int, number: int, payload: bytes) -> bytes:

@@ -40,8 +40,11 @@ class Resume(NamedTuple):
     round: the first round that may come.
     tokens: committed tokens that a server knew after the last of these calls, its own newest one included, without the
       condition.
-    gained: number of tokens by which each call extended them. Call 0, the handshake, gained token 0.
-    fed: number of tokens that the server read for each call, drafts included; for call 0 those of the condition.
+    gained: number of tokens by which each call extended them. Call 0, the handshake, gained token 0. Void calls are left
+      out.
+    fed: number of tokens that the server read for each of these calls, drafts included; for call 0 those of the condition.
+    replies: digest of the replies to these calls (`jaxspec.serving.wire.reply_digest`), for drafts that assume some; else
+      empty.
   """
 
   next_seq: int
@@ -49,6 +52,7 @@ class Resume(NamedTuple):
   tokens: tuple[int, ...]
   gained: tuple[int, ...]
   fed: tuple[int, ...]
+  replies: bytes = b""
 
 
 class HandshakeReply(NamedTuple):

@@ -29,7 +29,7 @@ CODECS: Registry[MakeCodec] = Registry(
   "codec of a method",
   {
     Sqs.name: lambda method, vocab, feature_width: SqsCodec(
-      method.codec(vocab), method.max_drafts, method.verify == "block"
+      method.codec(vocab), method.max_drafts, method.verify == "block", method.bonus
     ),
     Ciar.name: _ciar_codec,
     Plain.name: lambda method, vocab, feature_width: PlainCodec(vocab),

@@ -10,6 +10,7 @@ from jaxspec.sampling.logit_processing import Warp
 from jaxspec.serving.wire.cloud import Description, Profile, shown
 from jaxspec.serving.wire.round_codec import RoundCodec
 
+NO_BONUS = ", no bonus"
 _OF_CODEC = ("method", "rule", "window", "coding", "ell", "max_support", "sends_size", "feature_width")
 
 
@@ -40,10 +41,10 @@ def profile_of(codec: RoundCodec, id: int = 0, *, warp: Warp = Warp(), guided: b
 
 
 def rule_of(codec: RoundCodec) -> str:
-  """``exact``, ``block`` if the drafts of a round are tested together, or ``greedy`` if they have no distributions."""
-  if not codec.max_sent:
-    return "greedy"
-  return "block" if codec.block else "exact"
+  """``exact``, ``block`` if the drafts of a round are tested together, or ``greedy`` if they have no distributions; with
+  `NO_BONUS` after it for a cloud that draws no token after full acceptance."""
+  rule = "greedy" if not codec.max_sent else "block" if codec.block else "exact"
+  return rule if codec.bonus else rule + NO_BONUS
 
 
 def check_profile(

@@ -24,12 +24,14 @@ from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Verdict
 from jaxspec.serving.wire.arrays import distributions_of_records, host_array, on_host
+from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.distribution_bits import Limits
 from jaxspec.serving.wire.framing import (
   FIRST,
   REPLY,
   REPLY_BYTES,
   REQUEST,
+  VOID,
   DraftMessage,
   Frame,
   Reply,
@@ -38,6 +40,7 @@ from jaxspec.serving.wire.framing import (
   write_reply,
 )
 from jaxspec.serving.wire.handshake import Agreement
+from jaxspec.serving.wire.reply_digest import DIGEST_BYTES, NO_REPLIES
 
 
 class DecodedDraft(NamedTuple):
@@ -69,9 +72,14 @@ class RoundCodec(Protocol):
     max_sent: room for the tokens of a distribution in a decoded draft; 0 without distributions.
     may_request: whether the cloud may request a distribution before it ends a round.
     block: whether the cloud tests the drafts of a round together (`jaxspec.rules.block_rule`).
+    bonus: whether the cloud also draws a token after full acceptance. Without it, drafts say which replies they assume
+      (`jaxspec.serving.wire.reply_digest`), and the reply to others is `VOID`.
   """
 
   method: ClassVar[str]
+
+  @property
+  def bonus(self) -> bool: ...
 
   @property
   def block(self) -> bool: ...
@@ -111,13 +119,14 @@ class RoundCodec(Protocol):
     """
     ...
 
-  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
+  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int, assumes: bytes = NO_REPLIES) -> tuple[bytes, int]:
     """The frame of a round, and the bits of its payload.
 
     Args:
       draft: leaves ``[1, K, ...]``; only those that are sent are brought to the host.
       cursor: the edge's, from before the round, on the host.
       max_len: tokens of the row.
+      assumes: the digest of the assumed replies; not sent by a codec with ``bonus``.
     Raises:
       ValueError: for a draft that frames of this kind cannot hold.
     """
@@ -133,15 +142,23 @@ class RoundCodec(Protocol):
     """
     ...
 
-  def encode_reply(self, round_: int, num_accepted: int, next_token: int | None) -> bytes:
-    """The reply to a round; without a token it requests the distribution of the rejected draft."""
+  def assumption(self, frame: Frame | bytes) -> tuple[int, bytes]:
+    """The round of the edge's frame, and the digest of the replies that it assumes; empty with ``bonus``.
+
+    Raises:
+      MessageError: if it has none.
+    """
+    ...
+
+  def encode_reply(self, round_: int, num_accepted: int, next_token: int | None, kind: int = REPLY) -> bytes:
+    """The reply to a round. A `REQUEST` for the distribution of the rejected draft has no token, nor has a `VOID`."""
     ...
 
   def decode_reply(self, frame: Frame | bytes, round_: int, num_verified: int) -> Reply:
     """Reads `encode_reply`, of a round with ``num_verified`` drafts.
 
     Raises:
-      MessageError: if it is anything but a valid reply, or request, of this round.
+      MessageError: if it is anything but a valid reply to this round.
     """
     ...
 
@@ -161,30 +178,40 @@ class RoundCodec(Protocol):
 
 
 class BaseCodec:
-  """What all codecs share: replies, that nothing is requested, and that drafts are tested one by one."""
+  """What all codecs share: replies, that nothing is requested or assumed, and that drafts are tested one by one."""
 
   limits: Limits  # set when the codec is made
   block: bool = False
+  bonus: bool = True
 
   @property
   def may_request(self) -> bool:
     return False
 
   def encode_first(self, token: int) -> bytes:
-    return write_reply(0, 0, token, self.limits, first=True)
+    return write_reply(0, 0, token, self.limits, kind=FIRST)
 
   def decode_first(self, frame: Frame | bytes) -> int:
     token = read_reply(frame, self.limits, round_=0, num_drafted=0, expected=FIRST).next_token
     assert token is not None, "a frame of kind FIRST has a token"
     return token
 
-  def encode_reply(self, round_: int, num_accepted: int, next_token: int | None) -> bytes:
-    return write_reply(round_, num_accepted, next_token, self.limits)
+  def assumption(self, frame: Frame | bytes) -> tuple[int, bytes]:
+    frame = unframe(frame, len(frame.data if isinstance(frame, Frame) else frame))
+    if self.bonus:
+      return frame.round, b""
+    require(len(frame.payload) >= DIGEST_BYTES, "length", f"payload of {len(frame.payload)} bytes")
+    return frame.round, frame.payload[:DIGEST_BYTES]
+
+  def encode_reply(self, round_: int, num_accepted: int, next_token: int | None, kind: int = REPLY) -> bytes:
+    return write_reply(round_, num_accepted, next_token, self.limits, kind=kind)
 
   def decode_reply(self, frame: Frame | bytes, round_: int, num_verified: int) -> Reply:
     frame = unframe(frame, REPLY_BYTES)
-    expected = REQUEST if self.may_request and frame.kind == REQUEST else REPLY
-    return read_reply(frame, self.limits, round_=round_, num_drafted=num_verified, expected=expected)
+    allowed = {REQUEST: self.may_request, VOID: not self.bonus}
+    expected = frame.kind if allowed.get(frame.kind) else REPLY
+    limits, number = self.limits, num_verified
+    return read_reply(frame, limits, round_=round_, num_drafted=number, expected=expected, bonus=self.bonus)
 
   def encode_distribution(self, draft: Draft, position: int, round_: int) -> tuple[bytes, int]:
     raise ValueError("Must have a codec with requests (coding 'lazy') to send a distribution alone, we instead got another")
@@ -212,10 +239,12 @@ def needs_cloud(draft: Draft, cursor: Cursor) -> bool:
   return bool(cursor.live[0]) and bool(draft.needs_verify[0])
 
 
-def verdict_of(num_accepted: int, next_token: int, num_local: Array) -> Verdict:
+def verdict_of(num_accepted: int, next_token: int | None, num_local: Array) -> Verdict:
   """The verdict of a reply, leaves ``[1]`` on the host, after ``num_local [1]`` locally accepted tokens."""
   accepted = np.asarray(num_local, np.int32) + np.int32(num_accepted)
-  return Verdict.one(host_array(accepted), host_array(np.full(1, next_token, np.int32)))
+  token, number = (0, 0) if next_token is None else (next_token, 1)
+  verdict = Verdict.one(host_array(accepted), host_array(np.full(1, token, np.int32)))
+  return verdict._replace(num_next=host_array(np.full(1, number, np.int32)))
 
 
 def distributions_of(draft: Draft) -> SparseDistribution:

@@ -26,6 +26,7 @@ from jaxspec.serving.wire.framing import (
   write_drafts,
 )
 from jaxspec.serving.wire.handshake import Agreement
+from jaxspec.serving.wire.reply_digest import DIGEST_BYTES, NO_REPLIES
 from jaxspec.serving.wire.round_codec import BaseCodec, DecodedDraft, distributions_of, draft_of
 
 
@@ -41,21 +42,26 @@ class _RecordsCodec(BaseCodec):
     raise NotImplementedError
 
   def max_frame_bytes(self, max_len: int) -> int:
-    most = max_message_bytes(self.limits)
+    most = max_message_bytes(self.limits) + self._skipped
     return max(most, max_distribution_bytes(self.limits)) if self.may_request else most
 
-  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int) -> tuple[bytes, int]:
+  @property
+  def _skipped(self) -> int:
+    """Bytes before the records."""
+    return 0 if self.bonus else DIGEST_BYTES
+
+  def encode_draft(self, draft: Draft, cursor: Cursor, max_len: int, assumes: bytes = NO_REPLIES) -> tuple[bytes, int]:
     records = []
     if draft.tokens.shape[1]:
       distribution, draft = distributions_of(draft), on_host(draft._replace(proposal=()))
       tokens = draft.tokens[0, : draft.num_drafted[0]].tolist()
       records = [record_of(distribution, position, token) for position, token in enumerate(tokens)]
-    return write_drafts(int(cursor.round), records, self.limits)
+    return write_drafts(int(cursor.round), records, self.limits, assumes=b"" if self.bonus else assumes)
 
   def decode_draft(self, frame: Frame | bytes, cursor: Cursor, agreement: Agreement) -> DecodedDraft:
     round_, length = int(cursor.round), int(cursor.length[0])
     require(bool(cursor.live[0]), "order", "the row has ended")
-    message = read_drafts(frame, self.limits)
+    message = read_drafts(frame, self.limits, skipped=self._skipped)
     require(message.round == round_, "order", f"a frame of round {message.round} in round {round_}")
     room = agreement.max_len - length - 1  # one position belongs to the cloud's own token
     require(len(message.tokens) <= room, "range", f"{len(message.tokens)} drafts, the row has room for {room}")
@@ -72,7 +78,7 @@ class SqsCodec(_RecordsCodec):
   Attributes:
     distribution_codec: the drafter's.
     window: most drafts of a round, the drafter's.
-    block: see `RoundCodec`.
+    block, bonus: see `RoundCodec`.
   Raises:
     ValueError: for a window or a denominator that a header cannot hold.
   """
@@ -81,6 +87,7 @@ class SqsCodec(_RecordsCodec):
   distribution_codec: SparseCodec
   window: int
   block: bool = False
+  bonus: bool = True
 
   def __post_init__(self):
     object.__setattr__(self, "limits", Limits.of(self.distribution_codec, self.window))

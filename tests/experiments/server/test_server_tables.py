@@ -11,14 +11,14 @@ pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-
 
 from experiments.configs.server import TABLES
 from experiments.engine.experiment import Lab
-from experiments.server import faults, networks, overhead, recovery
+from experiments.server import ahead, faults, networks, overhead, recovery
 from experiments.server.attacker import NEVER, SHARES, Attacker, Plan
 from experiments.server.faulty import Fault
 from experiments.server.memory import Samples
 from experiments.server.trace import write_trace
 from jaxspec.core.overrides import override
 from jaxspec.serving.server.server import Server
-from jaxspec.serving.wire.link_model import NETWORKS
+from jaxspec.serving.wire.link_model import NETWORKS, RoundSeconds
 from tests.experiments.server.test_trace import recorded
 from tests.serving.edge.toy_engine import ToyEngine
 
@@ -76,6 +76,21 @@ def test_a_network_against_its_model():
   assert networks.cells_of(entry)[0] == "10"
   faster = networks.compared(far, near, network, 20, np.arange(4))["link"]
   assert faster[1] <= faster[0] <= faster[2] and faster[0] == pytest.approx(-2.0), "noise may bring a difference below 0"
+
+
+def test_drafts_sent_ahead_against_their_model():
+  """Runs that take the seconds of the model are 1 over it; those of an edge that waits need no share of full acceptance."""
+  case, network = TABLES["networks_ahead"].cases[0], NETWORKS["4g"]
+  run = ahead.Run(0.2, 1.2, 1.3, 0.4, 10, 5, 0, 0, 0, (1,))  # 10 rounds: drafts of 60 ms, passes of 40 ms
+  near = [run] * len(case.prompts)
+  beside, round_s = 0.2 + 0.1 + 2 * network.latency_s, 0.1 + network.latency_s
+  waits = [run._replace(seconds=beside + 10 * round_s)] * len(near)
+  assert ahead.compared(waits, waits, near, "4g", 1, case)["over_model"][0] == pytest.approx(1.0)
+  seconds = RoundSeconds(0.06, 0.04, network.latency_s).mean(0.5, 2)
+  sent = [run._replace(seconds=beside + 10 * seconds, void=3)] * len(near)
+  entry = ahead.compared(sent, waits, near, "4g", 2, case)
+  assert entry["over_model"][0] == pytest.approx(1.0) and entry["over_waiting"][0] < 1 and entry["void"] == 3
+  assert ahead.cells_of("x", "4g", entry)[:5] == ["x", "4g", "10.0", "50%", "3.0"]
 
 
 def test_cases_are_compared_sequence_by_sequence():

@@ -127,17 +127,22 @@ def _ciar(variant: str) -> Case:
 
 
 def markov_case(name: str, *, window: int = 3, vocab: int = 5, seed: int = 3) -> Case:
-  """Markov tables, whose programs compile quickly: ``sqs-CODING``, ``sqs-block``, and ``ciar-exact`` or ``ciar-greedy``."""
+  """Markov tables, whose programs compile quickly: ``sqs-CODING``, ``sqs-block``, and ``ciar-exact`` or ``ciar-greedy``.
+
+  With ``, no bonus`` after a name of ``sqs``, the target draws no token after full acceptance.
+  """
   method, _, variant = name.partition("-")
   p, q = tables(vocab, seed)
   if method == "sqs":
-    is_block = variant == "block"
+    variant, _, ending = variant.partition(", ")
+    is_block, bonus = variant == "block", ending != "no bonus"
     coding = "trimmed" if is_block else variant
     codec = codec_of("top", vocab, vocab if coding == "dense" else 3, ell=7, coding=coding)
     params, drafter, verifier = markov_pair(p, q, codec, settings("top", 3), window=window, budget=40.0)
     if is_block:
       verifier = dataclasses.replace(verifier, accept_fn=block_sparse)
-    return Case(params, drafter, verifier, SqsCodec(codec, window, is_block))
+    verifier = dataclasses.replace(verifier, bonus=bonus)
+    return Case(params, drafter, verifier, SqsCodec(codec, window, is_block, bonus))
   codec = topk_lattice(vocab, 3, ell=7) if variant == "exact" else None
   options = dict(rule=lossless_sparse, draw=SparseDraw(codec)) if codec else dict(rule=greedy)
   params, parts = markov_gated(p, q, window=window, tau=0.45, **options)

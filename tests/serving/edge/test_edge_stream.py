@@ -163,7 +163,7 @@ def test_the_profile_is_found_and_the_bytes_of_a_transport_are_counted():
   assert own.transport_bytes.tolist() == [2 * own.exchanges.sum(), own.exchanges.sum()]
 
 
-@pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-greedy"])
+@pytest.mark.parametrize("name", ["markov:sqs-lazy", slow("markov:ciar-greedy")])
 def test_a_cloud_that_forgets(name):
   """Also between the two parts of a call."""
   cloud = Forgetful(LocalCloud(served().engine), 0)
@@ -175,7 +175,7 @@ def test_a_cloud_that_forgets(name):
   assert caught.value.status is Status.NOT_FOUND and len(served().engine._streams) == 0
 
 
-@pytest.mark.parametrize("name", ["markov:sqs-lazy", "markov:ciar-exact"])
+@pytest.mark.parametrize("name", ["markov:sqs-lazy", slow("markov:ciar-exact")])
 def test_a_stream_that_lost_its_slot(name, monkeypatch):
   """It comes back at its next call; it is resumed where the engine had to drop what a second part belongs to."""
   engine = served().engine

@@ -56,20 +56,30 @@ def test_replies_and_distributions_come_back():
   limits = LIMITS[CODINGS.index("lazy") * 2]
   data = framing.write_reply(3, 2, 6, limits)
   assert framing.read_reply(data, limits, round_=3, num_drafted=2) == framing.Reply(3, 2, 6)
-  reply = framing.write_reply(3, 1, None, limits)
+  reply = framing.write_reply(3, 1, None, limits, kind=framing.REQUEST)
   request = dict(round_=3, num_drafted=2, expected=framing.REQUEST)
   assert framing.read_reply(reply, limits, **request).next_token is None
   with pytest.raises(framing.MessageError, match="kind"):
     framing.read_reply(reply, limits, round_=3, num_drafted=2)  # a second request is no answer
   with pytest.raises(framing.MessageError, match="kind"):
     framing.read_reply(data, limits, **request)
-  first = framing.write_reply(0, 0, 6, limits, first=True)
+  first = framing.write_reply(0, 0, 6, limits, kind=framing.FIRST)
   assert framing.read_reply(first, limits, round_=0, num_drafted=0, expected=framing.FIRST).next_token == 6
   for change in (dict(round_=4), dict(num_drafted=1), dict(expected=framing.FIRST)):
     with pytest.raises(framing.MessageError):
       framing.read_reply(data, limits, **(dict(round_=3, num_drafted=2) | change))
   with pytest.raises(framing.MessageError, match="range"):
     framing.read_reply(framing.write_reply(3, 2, 8, limits), limits, round_=3, num_drafted=2)
+  assert framing.read_reply(framing.write_reply(3, 2, None, limits), limits, round_=3, num_drafted=2, bonus=False) == (
+    framing.Reply(3, 2, None)
+  )
+  void = framing.write_reply(3, 0, None, limits, kind=framing.VOID)
+  assert framing.read_reply(void, limits, round_=3, num_drafted=2, expected=framing.VOID).kind == framing.VOID
+  full, rejected = framing.write_reply(3, 2, 6, limits), framing.write_reply(3, 1, None, limits)
+  for invalid in (full, rejected, framing.write_reply(3, 1, None, limits, kind=framing.VOID)):
+    with pytest.raises(framing.MessageError):
+      expected = framing.VOID if invalid[3] == framing.VOID else framing.REPLY
+      framing.read_reply(invalid, limits, round_=3, num_drafted=2, expected=expected, bonus=False)
   record = some_records(limits, 0, 1)[0]
   distribution, _ = framing.write_distribution(3, 1, record, limits)
   round_, position, got = framing.read_distribution(distribution, limits)

@@ -56,6 +56,7 @@ def test_rows_that_depend_on_others_are_refused(change):
   assert not found.is_exact and not found.replay_in_chunks and len(found.digest) == 32
 
 
+@pytest.mark.slow
 def test_a_neighbour_of_nan_is_seen():
   """A sum over the batch that is multiplied by 0 changes no bit, unless a row is NaN."""
   plain = llamagen_fns(TARGET)

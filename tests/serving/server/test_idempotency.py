@@ -51,6 +51,18 @@ def test_calls_run_once_and_retries_get_the_same_bytes():
   assert verify(3, b"3.0", tenant=TENANT) is Decision.RUN
 
 
+def test_replies_to_calls_that_were_sent_ahead_are_kept():
+  """As many as there may be calls in flight; an older one is still out of range."""
+  table = opened(num_replies=3)
+  for seq in range(1, 6):
+    answered(table, seq)
+  verify = lambda seq, data: table.verify(ID, None, Position(seq, 0), data, 0.0)
+  assert [verify(seq, b"%d.0" % seq) for seq in (3, 4, 5)] == [reply(seq) for seq in (3, 4, 5)]
+  assert status(lambda: verify(4, b"other")) is Status.FAILED_PRECONDITION
+  assert status(lambda: verify(2, b"2.0")) is Status.OUT_OF_RANGE
+  assert verify(6, b"6.0") is Decision.RUN
+
+
 def test_a_request_makes_part_1_the_next_call():
   table = opened()
   verify = lambda seq, part, data: table.verify(ID, None, Position(seq, part), data, 0.0)

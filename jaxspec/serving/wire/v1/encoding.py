@@ -49,7 +49,7 @@ def handshake_of(message: pb.OpenRequest) -> tuple[Handshake, Resume | None]:
   if not message.HasField("resume"):
     return handshake, None
   got = message.resume
-  return handshake, Resume(got.next_seq, got.round, tuple(got.tokens), tuple(got.gained), tuple(got.fed))
+  return handshake, Resume(got.next_seq, got.round, tuple(got.tokens), tuple(got.gained), tuple(got.fed), got.replies)
 
 
 def open_reply(opened: HandshakeReply) -> bytes:

@@ -111,18 +111,20 @@ class Ids(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("next_seq", "round", "tokens", "gained", "fed")
+    __slots__ = ("next_seq", "round", "tokens", "gained", "fed", "replies")
     NEXT_SEQ_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     GAINED_FIELD_NUMBER: _ClassVar[int]
     FED_FIELD_NUMBER: _ClassVar[int]
+    REPLIES_FIELD_NUMBER: _ClassVar[int]
     next_seq: int
     round: int
     tokens: _containers.RepeatedScalarFieldContainer[int]
     gained: _containers.RepeatedScalarFieldContainer[int]
     fed: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, next_seq: _Optional[int] = ..., round: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., gained: _Optional[_Iterable[int]] = ..., fed: _Optional[_Iterable[int]] = ...) -> None: ...
+    replies: bytes
+    def __init__(self, next_seq: _Optional[int] = ..., round: _Optional[int] = ..., tokens: _Optional[_Iterable[int]] = ..., gained: _Optional[_Iterable[int]] = ..., fed: _Optional[_Iterable[int]] = ..., replies: _Optional[bytes] = ...) -> None: ...
 
 class OpenReply(_message.Message):
     __slots__ = ("frame", "next_seq", "numerics")
