@@ -29,7 +29,9 @@ def test_table(run, target):
 def test_json(run, target):
   outcome = run("plan", *target, *TINY, "--batch", 2, "--method", "speculative", "--gamma", 2, "--acceptance", 0.5, "--json")
   found = json.loads(outcome.stdout)
-  assert found["method"]["options"] == {"gamma": 2, "round_times": None, "verify": "token"} and found["acceptance"] == {
+  assert found["method"]["options"] == {"gamma": 2, "round_times": None, "bonus": True, "verify": "token"} and found[
+    "acceptance"
+  ] == {
     "value": 0.5,
     "source": "given",
   }
