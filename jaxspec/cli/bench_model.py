@@ -153,7 +153,7 @@ def _cells(given: dict[str, dict[str, Any]], method: Method) -> tuple[list[Cell]
   defaults = {str(value): value for value in ACCEPTANCES}
   cells = []
   for text, called in calls.items() or [(None, None)]:
-    own = {text: called} if getattr(called, "asked", ()) else defaults
+    own: dict[str, Any] = {text: called} if getattr(called, "asked", ()) else defaults
     cells += [Cell(found, called, (name, text)) for name, found in (given["acceptances"] or own).items()]
   for cell in cells:
     imposed_of(method, cell.acceptance, cell.calls)

@@ -53,6 +53,7 @@ class ImposedGate:
     if params.asked is not None and params.tokens is not None:
       asks = params.asked[state.recorded, place.position % params.tokens[state.recorded]]
     else:
+      assert params.probability is not None
       asks = rng.uniform(rng.imposed_keys(place.keys), place.offset) < params.probability
     return ~asks & (score == score)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.network import Network
 from jaxspec.core.types import AcceptFn, Array, ModelFns, PyTree, Verifier
-from jaxspec.methods.method import LARGEST, BuildContext, Expected, Method, need, option
+from jaxspec.methods.method import LARGEST, BuildContext, Method, need, option
 from jaxspec.rules.audited import audited
 from jaxspec.rules.block_rule import block
 from jaxspec.rules.distances import neighbour_table
@@ -171,10 +171,10 @@ class Bonus:
     """See `jaxspec.methods.speculative.ChainMethod`."""
     return self.bonus
 
-  def expected(self: Any, acceptance: float, num_tokens: int) -> Expected:
-    """See `Method.expected`."""
+  def tokens_per_pass(self: Any, acceptance: float, num_tokens: int) -> float:
+    """See `Method.tokens_per_pass`."""
     drafts = self.longest_path()
-    return Expected(expected_tokens(acceptance, drafts if self.bonus else max(drafts - 1, 0)))
+    return expected_tokens(acceptance, drafts if self.bonus else max(drafts - 1, 0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -191,7 +191,11 @@ class Method:
     """
     if calls is not None:
       raise ValueError(f"Must have a method that accepts tokens locally (ciar) for its calls, we instead got {self.name}")
-    return Expected(expected_tokens(acceptance, self.longest_path()))
+    return Expected(self.tokens_per_pass(acceptance, num_tokens))
+
+  def tokens_per_pass(self, acceptance: float, num_tokens: int) -> float:
+    """Mean number of tokens that a pass of the target commits, see `expected`; a full acceptance adds one."""
+    return expected_tokens(acceptance, self.longest_path())
 
   def check_length(self, num_tokens: int) -> None:
     """Raises a ValueError if drafts are longer than a row of ``num_tokens``."""

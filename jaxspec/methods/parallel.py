@@ -12,7 +12,7 @@ from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import Key, PyTree
 from jaxspec.methods.common import of_continuous, refuse_audit
 from jaxspec.methods.masked_decode import generate_masked
-from jaxspec.methods.method import CONTINUOUS, BuildContext, Expected, Method, Parts, option
+from jaxspec.methods.method import CONTINUOUS, BuildContext, Method, Parts, option
 from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.models.guidance import Guided
 from jaxspec.models.mar.mar import MARFns
@@ -34,9 +34,9 @@ class Parallel(Method):
   source: ClassVar[str] = "Li et al. 2024, arXiv 2406.11838, section 3"
   tokens: ClassVar[str] = CONTINUOUS
 
-  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
+  def tokens_per_pass(self, acceptance: float, num_tokens: int) -> float:
     """The mean number of tokens of an iteration; there are no drafts."""
-    return Expected(num_tokens / min(self.num_iter, num_tokens))
+    return num_tokens / min(self.num_iter, num_tokens)
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""
@@ -68,7 +68,11 @@ class ParallelDecode:
   steps: str
   stop: int | None
   guidance_fn: GuidanceFn
-  window: ClassVar[int] = 0
+
+  @property
+  def window(self) -> int:
+    """No input besides the tokens of an iteration."""
+    return 0
 
   def __call__(
     self, params: SpecParams, keys: Key, condition: PyTree, max_len: int, end_token: int | tuple[int, ...] | None

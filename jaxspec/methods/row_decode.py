@@ -82,7 +82,7 @@ class RowDecode:
     """Tokens ``[B, N]``, and in an audit the processed logits ``[B, N, V]`` that they are drawn from, else ``[B, 0, V]``."""
     plan, size = self.schedule, len(self.schedule.fed)
     known = np.where(plan.source != plan.position, np.asarray(self.known)[plan.position // self.grid[1]], -1)
-    tables = RowSchedule(*map(jnp.asarray, plan))
+    tables: RowSchedule = jax.tree.map(jnp.asarray, plan)
     known, prefix = jnp.asarray(known), self.model.prefix_len(condition)
 
     logits, cache = self._prefill(params, condition, keys.shape[0])

@@ -13,7 +13,7 @@ import numpy as np
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.methods.common import of_ids
-from jaxspec.methods.method import BuildContext, Expected, Method, Parts, need, option
+from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 from jaxspec.methods.row_decode import RowDecode
 from jaxspec.sampling.row_schedule import num_passes, row_schedule
 
@@ -36,10 +36,10 @@ class Rows(Method):
   title: ClassVar[str] = "several rows of an image at once"
   source: ClassVar[str] = "He et al. 2024 (ZipAR), arXiv 2412.04062, section 3"
 
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+  def tokens_per_pass(self, acceptance: float, num_tokens: int) -> float:
     """The mean number of tokens of a pass for a square image; there are no drafts."""
     side = max(round(math.sqrt(num_tokens)), 1)
-    return Expected(num_tokens / num_passes((side, num_tokens // side), self._of_columns(num_tokens // side)))
+    return num_tokens / num_passes((side, num_tokens // side), self._of_columns(num_tokens // side))
 
   def resolved(self, context: BuildContext) -> Self:
     """See `Method.resolved`; fills in ``width``."""
