@@ -160,6 +160,13 @@ def test_small_steps_are_not_lost():
   assert abs(beta[-1, 0] - (np.float64(np.float32(0.9)) + 20_000 * 5e-7)) < 1e-7
 
 
+def test_a_round_moves_the_threshold_by_the_tokens_of_its_policy():
+  """After three committed tokens, all of them drafts: a round without a bonus token commits no more than it accepts."""
+  position = lambda policy: Conformal(V, policy=policy).rollback_position(jnp.int32(3), jnp.int32(3), jnp.int32(5))
+  assert [int(position(policy)) for policy in Conformal.POLICIES] == [3, 3, 5]
+  assert int(Conformal(V).rollback_position(jnp.int32(4), jnp.int32(3), jnp.int32(5))) == 4  # with a token of the target
+
+
 def test_bad_settings_are_errors():
   for bad in (dict(policy="none"), dict(empty_error="half")):
     with pytest.raises(ValueError, match="Must have"):

@@ -372,7 +372,7 @@ MUTANTS = (
   Mutant(
     "a round without a bonus token moves the threshold for one", "jaxspec/codecs/conformal.py",
     '"text": num_committed', '"text": num_accepted + 1',
-    ("tests/contract/test_contract.py::test_whole_contract[sqs, no bonus]",),
+    ("tests/codecs/test_conformal.py::test_a_round_moves_the_threshold_by_the_tokens_of_its_policy",),
   ),
   Mutant(
     "drafts are drawn before they are quantized", _SQS,
