@@ -68,7 +68,11 @@ class ParallelDecode:
   steps: str
   stop: int | None
   guidance_fn: GuidanceFn
-  window: ClassVar[int] = 0
+
+  @property
+  def window(self) -> int:
+    """Inputs of a pass besides one token: the network reads all tokens."""
+    return 0
 
   def __call__(
     self, params: SpecParams, keys: Key, condition: PyTree, max_len: int, end_token: int | tuple[int, ...] | None

@@ -36,7 +36,7 @@ class Rows(Method):
   title: ClassVar[str] = "several rows of an image at once"
   source: ClassVar[str] = "He et al. 2024 (ZipAR), arXiv 2412.04062, section 3"
 
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
+  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
     """The mean number of tokens of a pass for a square image; there are no drafts."""
     side = max(round(math.sqrt(num_tokens)), 1)
     return Expected(num_tokens / num_passes((side, num_tokens // side), self._of_columns(num_tokens // side)))
