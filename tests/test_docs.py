@@ -87,7 +87,6 @@ def test_the_n_gram_lookup_of_that_page():
 
 
 @pytest.mark.slow
-@pytest.mark.long_runs
 def test_examples_of_the_readme():
   """Verbatim, on the shipped networks."""
   scope = {}

@@ -1,7 +1,8 @@
 """Speed of random weights with recorded acceptance, against the real decode.
 
-Every method decodes with the shipped networks, and the numbers of accepted drafts are recorded, of CIAR also the positions of
-its calls. Networks of the same shapes with random weights then decode with them. Both take turns with plain decoding of their own weights.
+Every method decodes with the shipped networks, and the numbers of accepted drafts are recorded, of CIAR also the positions
+of its calls. Networks of the same shapes with random weights then decode with them. Both take turns with plain decoding of
+their own weights.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiments.bench.ciar_sizes import CiarSizes
 from experiments.bench.codec import Codec
 from experiments.bench.conversion import Conversion
 from experiments.bench.fuzz_link import FuzzLink
@@ -19,6 +20,7 @@ from experiments.bench.round_parts import RoundParts
 from experiments.bench.tpu_plans import TpuPlans
 
 TABLES = {
+  "ciar_sizes": CiarSizes(title="What bounds CIAR over network size and link"),
   "codec": Codec(title="What writing and reading one drafted token costs"),
   "conversion": Conversion(title="What converting a published size takes"),
   "fuzz_link": FuzzLink(title="Hostile bytes to every reader of the link"),

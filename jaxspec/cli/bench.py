@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jaxspec.cli.errors import interruptible
+from jaxspec.cli.method_options import IntOrWord
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable
 from jaxspec.core.command_line import PATH, UserError
@@ -21,7 +22,8 @@ BATCHES = (1, 8, 32)
 
 @click.command()
 @click.argument("prompts", nargs=-1)
-@click.option("--gamma", "gammas", multiple=True, type=int, metavar="N", help="Draft length; repeat for several.")
+@click.option("--gamma", "gammas", multiple=True, type=IntOrWord(("auto",)), metavar="N",
+              help="Draft length, or auto; repeat for several.")  # fmt: skip
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N",
               help="Rows; repeat for several.  [default: 1, 8, 32]")  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N", help="Timed runs.")
@@ -50,7 +52,7 @@ def _check_options(options: dict[str, Any]) -> None:
 
   for rows in options["batches"]:
     check_batch(rows)
-  if wrong := [gamma for gamma in options["gammas"] if gamma < 1]:
+  if wrong := [gamma for gamma in options["gammas"] if gamma != "auto" and gamma < 1]:
     raise UserError(f"Must have gamma of at least 1, we instead got {wrong[0]}")
   if (out := options["out"]) is not None:
     try:

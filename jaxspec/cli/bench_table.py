@@ -5,7 +5,8 @@ from __future__ import annotations
 
 def render(report: dict) -> str:
   """The report as Markdown."""
-  span = lambda t, digits=2: f"{t['median']:.{digits}f} ({t['low']:.{digits}f}–{t['high']:.{digits}f})"
+  number = lambda x: "–" if x is None else f"{x:.2f}"
+  span = lambda t: "–" if t is None else f"{t['median']:.2f} ({t['low']:.2f}–{t['high']:.2f})"
   settings = ", ".join(f"{k} {v}" for k, v in report["settings"].items())
   lines = [
     f"jax {report['versions']['jax']}, {report['device']}, {report['machine']['cpus']} cores, {report['dtype']} "
@@ -20,9 +21,9 @@ def render(report: dict) -> str:
   for d in report["decoding"]:
     lines.append(
       f"| {d['batch']} | {d['gamma']} | {d['plain_tokens_per_s']:.0f} | {d['speculative_tokens_per_s']:.0f} "
-      f"| {span(d['speedup'])} | {d['predicted_speedup']:.2f} | {d['acceptance']:.2f} "
+      f"| {span(d['speedup'])} | {number(d['predicted_speedup'])} | {d['acceptance']:.2f} "
       f"| {d['acceptance_per_tested_position']:.2f} | {d['tokens_per_target_call']:.2f} | {d['plain_step_ms']:.2f} "
-      f"| {d['round_ms']:.2f} | {span(d['loop_efficiency'])} |"
+      f"| {number(d['round_ms'])} | {span(d['loop_efficiency'])} |"
     )
   scoring = report["scoring"]
   lines += ["", "Predicted: tokens per round, times the cost of a plain step over that of a bare round (all rows busy)."]

@@ -51,11 +51,27 @@ def options_for(cls: type, *names: str) -> Callable[[Callable], Callable]:
   return add
 
 
+class IntOrWord(click.ParamType):
+  """A whole number, or one of a few words."""
+
+  name = "integer"
+
+  def __init__(self, words: tuple[str, ...]):
+    self._words = words
+
+  def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+    if isinstance(value, str) and value in self._words:
+      return value
+    return click.INT.convert(value, param, ctx)
+
+
 def value_type(options: Iterable[Option]) -> click.ParamType:
   """The click type of an option, the most general of its declarations."""
   if any(option.many for option in options):
     return click.STRING
   kinds = {option.kind for option in options}
+  if kinds == {int} and (words := {word: None for option in options for word in option.spec.words}):
+    return IntOrWord(tuple(words))
   choices = [option.spec.choices for option in options]
   if kinds == {str} and None not in choices:
     return click.Choice(list(dict.fromkeys(choice for each in choices for choice in each or ())))

@@ -32,6 +32,7 @@ class OptionSpec:
     help: one sentence for the command line.
     ge, gt, le, lt: bounds of a number, None for none. Numbers must be finite unless ``infinite``.
     choices: the allowed values, None for any.
+    words: values of a number that are words, for ``int | str``.
     infinite: whether a number may be infinite.
   """
 
@@ -42,6 +43,7 @@ class OptionSpec:
   lt: float | None = None
   choices: tuple[str, ...] | None = None
   infinite: bool = False
+  words: tuple[str, ...] = ()
 
   def check(self, name: str, value: Any) -> None:
     """Raises a ValueError for an undeclared value; None is valid if the field allows it."""
@@ -93,7 +95,7 @@ class Option(NamedTuple):
 
   def check(self, value: Any) -> None:
     """Raises a ValueError of one line if the value has another type or is outside of the declared range."""
-    if value is None and self.optional:
+    if (value is None and self.optional) or (isinstance(value, str) and value in self.spec.words):
       return
     if self.many:
       if not isinstance(value, (tuple, list)):
@@ -103,8 +105,8 @@ class Option(NamedTuple):
       return
     accepted = (self.kind, *self.also, *((int,) if self.kind is float else ()))
     if not isinstance(value, accepted) or (isinstance(value, bool) and self.kind is not bool):
-      article = "an" if self.kind is int else "a"
-      raise OptionError(f"Must have {article} {self.kind.__name__} as {self.name}, we instead got {value!r}")
+      article, words = "an" if self.kind is int else "a", "".join(f" or {word}" for word in self.spec.words)
+      raise OptionError(f"Must have {article} {self.kind.__name__}{words} as {self.name}, we instead got {value!r}")
     self.spec.check(self.name, value)
 
 
@@ -119,6 +121,8 @@ def _declared(cls: type) -> tuple[Option, ...]:
       plain = [kind for kind in kinds if kind is not type(None)]
       if many := typing.get_origin(plain[0]) is tuple:
         plain = list(dict.fromkeys(kind for kind in typing.get_args(plain[0]) if kind is not Ellipsis))
+      if spec.words:
+        plain = [kind for kind in plain if kind is not str]
       kind = str if str in plain else float if float in plain else plain[0]
       also = tuple(other for other in plain if other is not kind)
       found.append(Option(field.name, kind, type(None) in kinds, field.default, spec, also, many))

@@ -232,7 +232,8 @@ class Draft(NamedTuple):
       level if candidates are sampled, ``()`` if they are certain.
     num_drafted: ``[B]`` int32, largest number of accepted tokens: valid tokens of a chain, including local ones, or levels
       of a tree; 0 is legal.
-    num_calls: ``[B]`` int32, passes of the draft network in this round, at most `Drafter.calls_per_round`.
+    num_calls: ``[B]`` int32, passes of the draft network in this round, at most `Drafter.calls_per_round` (of an
+      adaptive drafter, one more for each earlier round).
     parents: ``[B, K]`` int32, parent of each node of a draft tree, an earlier node or -1 for the root
       (`jaxspec.core.trees`); ``[B, 0]``: a chain.
     num_local: ``[B]`` int32, leading tokens accepted locally by the draft side, 0 unless `Drafter.may_accept_locally`.
@@ -379,12 +380,15 @@ class Drafter:
     may_accept_locally: see above.
     has_cache: whether its network reads committed tokens: one pass for the condition, and one per round while the target
       draws its prefix.
+    is_adaptive: whether the length of a draft follows earlier verdicts of all rows (`jaxspec.drafters.auto_width`). The
+      tokens of a row then depend on the other rows, and its network may read the tokens of rounds without drafts later.
   """
 
   window: int
   calls_per_round: int
   may_accept_locally: bool = False
   has_cache: bool = True
+  is_adaptive: bool = False
 
   def init(
     self, params: Params, keys: Key, condition: PyTree, max_len: int, prefill: Verdict

@@ -113,7 +113,8 @@ class JacobiDrafter(Drafter):
     return state._replace(tokens=state.tokens.at[row, cursor.length - 1].set(cursor.last, mode="drop"))
 
   def draft(self, params: PyTree, keys: Key, state: JacobiState, cursor: Cursor) -> tuple[Draft, JacobiState, tuple]:
-    state = self.read(params, state, cursor)
+    state = whole = self.read(params, state, cursor)
+    state = self._first_of(state)
     uniform = rng.uniforms(keys, 2 * self.window)
     draw, keep = uniform[:, : self.window], uniform[:, self.window :]
     index = jnp.arange(self.window)[None]  # [1, K]
@@ -142,7 +143,7 @@ class JacobiDrafter(Drafter):
     )
     tokens = jnp.where(recycled, tokens, fresh)
     proposal = jnp.where(recycled[..., None], state.logits, fresh_logits)
-    return Draft.chain(tokens, proposal, self.window, 0), state, ()
+    return Draft.chain(tokens, proposal, self.window, 0), whole, ()
 
   def commit(
     self, params: PyTree, state: JacobiState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
@@ -161,7 +162,9 @@ class JacobiDrafter(Drafter):
       else:
         state = state._replace(token_logits=state.token_logits.at[row, position].set(logits, mode="drop"))
     recycled = jnp.clip(judged + 1 - gain, 0, self.window)
-    state = state._replace(logits=logits[row, jnp.minimum(index, judged)], num_recycled=recycled)
+    put = lambda buffer, values: values if buffer.shape == values.shape else buffer.at[:, : self.window].set(values)
+    left = logits[row, jnp.minimum(index, judged)]
+    state = state._replace(logits=put(state.logits, left), num_recycled=recycled)
     if judged == 0:
       return state
     old = jnp.minimum(index, judged - 1)
@@ -169,8 +172,18 @@ class JacobiDrafter(Drafter):
     if self.block and self.recycle == "coupled":
       reach = block_acceptance(draft, logits)[row, old][..., None]
       q = probabilities(old_logits)
-      old_logits = jnp.log(usable_weights(jnp.maximum(q - reach * probabilities(state.logits), 0.0), q))
-    return state._replace(old_tokens=draft.tokens[row, old], old_logits=old_logits)
+      old_logits = jnp.log(usable_weights(jnp.maximum(q - reach * probabilities(left), 0.0), q))
+    return state._replace(
+      old_tokens=put(state.old_tokens, draft.tokens[row, old]), old_logits=put(state.old_logits, old_logits)
+    )
+
+  def _first_of(self, state: JacobiState) -> JacobiState:
+    """The part of the state that a window shorter than the one of `init` reads (`jaxspec.drafters.auto_width`)."""
+    cut = lambda leaf: leaf[:, : self.window]
+    return state._replace(
+      logits=cut(state.logits), old_tokens=cut(state.old_tokens), old_logits=cut(state.old_logits),
+      num_recycled=jnp.minimum(state.num_recycled, self.window),
+    )  # fmt: skip
 
 
 def _look_up(history: Array, window: Array, position: Array, length: Array) -> Array:

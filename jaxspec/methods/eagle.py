@@ -10,6 +10,7 @@ from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.eagle_tree import EagleTreeDrafter
+from jaxspec.methods.auto_width import adaptive
 from jaxspec.methods.common import ExactTest, Neighbours, check_chain, of_ids, target_side
 from jaxspec.methods.method import BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.methods.speculative import ChainMethod
@@ -109,7 +110,12 @@ class EagleChain(_Continues, ExactTest, ChainMethod):
 
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a head."""
-    return EagleChainDrafter(fns, window=self.gamma, warp=context.warp())
+    return EagleChainDrafter(fns, window=self.drafts_per_round(), warp=context.warp())
+
+  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
+    """See `Method.build`."""
+    parts = super().build(target, draft, context)
+    return parts if self.table is None else adaptive(parts, self.table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

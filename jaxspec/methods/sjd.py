@@ -11,6 +11,7 @@ from jaxspec.core.types import AcceptFn, Drafter, PyTree
 from jaxspec.drafters.jacobi_drafter import RECYCLING, JacobiDrafter
 from jaxspec.drafters.jacobi_tree import JacobiTreeDrafter, num_nodes
 from jaxspec.drafters.window_init import SOURCES, WindowInit
+from jaxspec.methods.auto_width import AUTO, WINDOW_WIDTHS, Table, adaptive, check_auto, round_times_option, table_of
 from jaxspec.methods.common import ExactTest, check_chain, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 from jaxspec.rules.lossless import lossless
@@ -27,20 +28,39 @@ MOST_NODES = 1024
 class JacobiMethod(Method):
   """Base of the methods that draft with Jacobi windows."""
 
-  window: int = option(15, "Drafts per pass of Jacobi decoding; published windows of 16 tokens hold 15 drafts.", ge=1)
+  window: int | str = option(
+    15,
+    "Drafts per pass of Jacobi decoding (published windows of 16 tokens hold 15); auto: chosen.",
+    ge=1,
+    words=(AUTO,),
+  )
+  round_times: tuple[str, ...] | None = round_times_option()
   recycle: str = option("coupled", "How a Jacobi window uses its last pass (fresh is as published).", choices=RECYCLING)
   initial: str = option(
     "auto", "Where new positions of a Jacobi window copy from; auto: above, and uniform without a grid.", choices=INITIAL
   )
   point_mass: bool = option(False, "Call uniform initial drafts certain, as the released Jacobi code does.")
 
+  def check(self) -> None:
+    """See `Method.check`."""
+    check_auto("window", self.window, self.round_times)
+
+  @property
+  def table(self) -> Table | None:
+    """Lengths and times of rounds with window auto, else None."""
+    return table_of(self.round_times, WINDOW_WIDTHS) if self.window == AUTO else None
+
+  def longest_path(self) -> int:
+    """The longest window."""
+    return int(self.window) if self.table is None else self.table.widths[-1]
+
   def drafts_per_round(self) -> int:
-    """The window."""
-    return self.window
+    """The longest window."""
+    return self.longest_path()
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""
-    check_chain("window", self.window, num_tokens, whole=True)
+    check_chain("window", self.longest_path(), num_tokens, whole=True)
 
   def initial_source(self, grid: tuple[int, int] | None) -> str:
     """Where new positions copy from, one of `SOURCES`, on a host with this grid."""
@@ -64,7 +84,7 @@ class JacobiMethod(Method):
       columns = need(context.space.grid, f"a grid (for initial drafts from {source})", self.name)[1]
     initial = WindowInit(source, "sample", self.point_mass)
     return JacobiDrafter(
-      window=self.window,
+      window=self.longest_path(),
       vocab_size=vocab_size,
       grid=columns,
       initial=initial,
@@ -82,7 +102,8 @@ class JacobiMethod(Method):
     drafter = self.drafter(context)
     rule, tables = self.rule(context)
     side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=target_logits)
-    return Parts(SpecParams((), side), drafter, verifier)
+    parts = Parts(SpecParams((), side), drafter, verifier)
+    return parts if self.table is None else adaptive(parts, self.table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,22 +131,21 @@ class Sjd(ExactTest, JacobiMethod):
     """See `Method.check`."""
     if self.verify == "block" and self.recycle == "gumbel":
       raise ValueError("Must have recycle fresh or coupled with verify block, we instead got gumbel: not exact")
+    super().check()
     if self.branch == 1:
       return
+    if self.window == AUTO:
+      raise ValueError(f"Must have branch 1 with window auto, we instead got {self.branch}")
     if self.verify == "block":
       raise ValueError(f"Must have branch 1 with verify block, which judges chains, we instead got {self.branch}")
-    if self.depth > self.window:
+    if self.depth > self.longest_path():
       raise ValueError(f"Must have a depth of at most the window of {self.window}, we instead got {self.depth}")
     if (nodes := self.drafts_per_round()) > MOST_NODES:
       raise ValueError(f"Must have at most {MOST_NODES} drafts in a window (branch, depth), we instead got {nodes}")
 
   def drafts_per_round(self) -> int:
     """The window, with the siblings of its first positions."""
-    return num_nodes(self.window, self.branch, self.depth)
-
-  def longest_path(self) -> int:
-    """The window."""
-    return self.window
+    return num_nodes(self.longest_path(), self.branch, self.depth)
 
   def drafter(self, context: BuildContext) -> Drafter:
     """See `JacobiMethod.drafter`."""

@@ -9,6 +9,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.small_model import SmallModelDrafter
+from jaxspec.methods.auto_width import AUTO, CHAIN_WIDTHS, Table, adaptive, check_auto, round_times_option, table_of
 from jaxspec.methods.common import Bonus, ExactTest, check_chain, draft_side, of_ids, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
 from jaxspec.rules.lossless import lossless
@@ -18,21 +19,31 @@ from jaxspec.rules.lossless import lossless
 class ChainMethod(DraftingMethod):
   """Base of the methods with a draft network that samples a chain of ``gamma`` tokens."""
 
-  gamma: int = option(4, "Tokens drafted per round.", ge=1)
+  gamma: int | str = option(4, "Tokens drafted per round; auto: chosen before each round.", ge=1, words=(AUTO,))
+  round_times: tuple[str, ...] | None = round_times_option()
 
   draft_family: ClassVar[str | None] = SAME_FAMILY
 
+  def check(self) -> None:
+    """See `Method.check`."""
+    check_auto("gamma", self.gamma, self.round_times)
+
+  @property
+  def table(self) -> Table | None:
+    """Lengths and times of rounds with gamma auto, else None."""
+    return table_of(self.round_times, CHAIN_WIDTHS) if self.gamma == AUTO else None
+
   def drafts_per_round(self) -> int:
-    """The chain."""
-    return self.gamma
+    """The longest chain."""
+    return int(self.gamma) if self.table is None else self.table.widths[-1]
 
   def check_length(self, num_tokens: int) -> None:
     """See `Method.check_length`."""
-    check_chain("gamma", self.gamma, num_tokens)
+    check_chain("gamma", self.drafts_per_round(), num_tokens)
 
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a network."""
-    return SmallModelDrafter(fns, window=self.gamma, warp=context.warp())
+    return SmallModelDrafter(fns, window=self.drafts_per_round(), warp=context.warp())
 
   def rule(self, context: BuildContext) -> tuple[AcceptFn, PyTree]:
     """The acceptance rule and its arrays."""
@@ -48,7 +59,8 @@ class ChainMethod(DraftingMethod):
     fns, drafting = draft_side(self, draft, context)
     rule, tables = self.rule(context)
     side, verifier = target_side(target, rule, context, tables=tables, bonus=self.draws_bonus())
-    return Parts(SpecParams(drafting, side), self.drafter(fns, context), verifier)
+    parts = Parts(SpecParams(drafting, side), self.drafter(fns, context), verifier)
+    return parts if self.table is None else adaptive(parts, self.table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

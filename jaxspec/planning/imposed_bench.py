@@ -231,11 +231,11 @@ def imposed_report(
   progress("Measuring")
   for rows in batches:
     bench = ImposedBench(random, rows, sampling, repeats, here)
-    progress.step(done, total, "measurement", f"Batch {rows}, plain")
+    progress.step(done, total, "measurement", f"Compiling and measuring batch {rows}, plain")
     report["plain"][rows] = bench.plain()
     done += 1
     for cell in cells:
-      progress.step(done, total, "measurement", f"Batch {rows}, {method.name} at {cell.name}")
+      progress.step(done, total, "measurement", f"Compiling and measuring batch {rows}, {method.name} at {cell.name}")
       waits = lock_step and rows > 1 and cell.calls is None
       found = bench.figures(method, cell.acceptance, calls=cell.calls, lock_step=waits)
       report["cells"].append({"batch": rows, "acceptance": cell.shown(0), "calls": cell.shown(1)} | found)

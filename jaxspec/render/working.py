@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import threading
 import time
 from collections.abc import Callable
 from typing import Self
@@ -11,12 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 LINE_EVERY_S = 15.0  # between two lines without a terminal
+CHECK_EVERY_S = 1.0  # whether a line is due
 
 
 class Working:
   """An updated line in the terminal, or regular new lines without one; a context manager.
 
-  Calling it begins a stage. `step` reports its progress.
+  Calling it begins a stage. `step` reports its progress. Without a terminal, a stage that reports nothing (compiling) prints
+  its time so far.
 
   Args:
     text: the first stage.
@@ -31,13 +34,17 @@ class Working:
     self._progress = Progress(*columns, TimeElapsedColumn(), console=self._console, transient=True)
     self._text, self._begin, self._told = text, clock(), clock()
     self._task = self._progress.add_task(text, total=None, figures="")
+    self._ended, self._lines = threading.Event(), threading.Lock()
 
   def __enter__(self) -> Self:
     if self._console.is_terminal:
       self._progress.start()
+    else:
+      threading.Thread(target=self._wait, daemon=True).start()
     return self
 
   def __exit__(self, *exc_info) -> None:
+    self._ended.set()
     if self._console.is_terminal:
       self._progress.stop()
 
@@ -64,10 +71,19 @@ class Working:
     self._tell(figures)
 
   def _tell(self, figures: str) -> None:
-    now = self._clock()
-    if not self._console.is_terminal and now - self._told >= LINE_EVERY_S:
-      self._told = now
-      self._console.print(f"{self._text}  {figures}".rstrip(), highlight=False, markup=False, soft_wrap=True)
+    with self._lines:
+      now = self._clock()
+      if not self._console.is_terminal and now - self._told >= LINE_EVERY_S and not self._ended.is_set():
+        self._told = now
+        self._console.print(f"{self._text}  {figures}".rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+  def _wait(self) -> None:
+    while not self._ended.wait(CHECK_EVERY_S):
+      self.tell_time()
+
+  def tell_time(self) -> None:
+    """Prints the stage and its time so far, if no line was printed for long."""
+    self._tell(f"for {datetime.timedelta(seconds=round(self._clock() - self._begin))}")
 
 
 def pace(done: int, total: int, unit: str, seconds: float, most: str = "") -> str:

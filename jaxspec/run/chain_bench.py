@@ -14,6 +14,7 @@ from jaxspec.core import rng
 from jaxspec.core.network import Network
 from jaxspec.core.options import values_of
 from jaxspec.core.types import PyTree
+from jaxspec.drafters.auto_width import AutoWidthDrafter
 from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
@@ -22,6 +23,7 @@ from jaxspec.run.job import Job, draft_name
 from jaxspec.run.loaded_networks import LoadedNetworks
 from jaxspec.run.plain_comparison import Decode, compare_with_plain
 from jaxspec.run.progress import SILENT, Progress
+from jaxspec.run.round_times import timed_params
 from jaxspec.run.run import run
 from jaxspec.sampling import SamplingConfig
 
@@ -157,10 +159,12 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
   }
   condition = rows_of(job.condition, rows)
   with job.pipeline.context():
+    parts = job.decoder.parts
+    params = timed_params(job.decoder, condition, num_tokens, lambda params: fast_decode(jax.random.key(seed)))
     found = compare_with_plain(
       fast_decode,
       plain_decode,
-      parts=job.decoder.parts,
+      parts=parts._replace(params=params),
       condition=condition,
       max_len=num_tokens,
       repeats=repeats,
@@ -168,20 +172,21 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
     )
   plain_s, rounds = measure.Timing.of(found.plain_s).median, found.rounds
   plain_step_s = (plain_s - rounds.start_s) / (num_tokens - 1)
-  tokens = rows * num_tokens
+  tokens, is_fixed = rows * num_tokens, not isinstance(parts.drafter, AutoWidthDrafter)  # else there is no one round
   return {
     "batch": rows,
     "gamma": method.options()["gamma"],
     "plain_tokens_per_s": tokens / plain_s,
     "speculative_tokens_per_s": tokens / measure.Timing.of(found.fast_s).median,
     "speedup": found.over_plain._asdict(),
-    "predicted_speedup": found.tokens_per_round * plain_step_s / rounds.round_s,
-    "acceptance": found.counts["accepted"] / found.counts["drafted"],
+    "predicted_speedup": found.tokens_per_round * plain_step_s / rounds.round_s if is_fixed else None,
+    "acceptance": found.counts["accepted"] / max(found.counts["drafted"], 1),
     "acceptance_per_tested_position": found.accepted_of_tested,
     "tokens_per_target_call": found.tokens_per_call,
     "plain_step_ms": 1e3 * plain_step_s,
-    "round_ms": 1e3 * rounds.round_s,
+    "round_ms": 1e3 * rounds.round_s if is_fixed else None,
+    "round_times": None if is_fixed else dict(zip(parts.drafter.widths, np.asarray(params.draft.times).tolist())),
     "prefill_ms": 1e3 * rounds.start_s,
-    "loop_efficiency": rounds.efficiency._asdict(),
+    "loop_efficiency": rounds.efficiency._asdict() if is_fixed else None,
     "first_call_s": first_call_s,
   }

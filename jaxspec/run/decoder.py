@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import jax
+import numpy as np
 
 from jaxspec.core import footprint, rng
 from jaxspec.core.loop import Loop, end_tuple, iterate, speculate
@@ -24,6 +25,7 @@ from jaxspec.methods.ar import Plain
 from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.run.imposed_parts import impose
+from jaxspec.run.round_times import timed_params
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
 from jaxspec.verifiers.imposed import Imposed
 
@@ -137,6 +139,11 @@ class Decoder:
     parts = self.method.build(self.target, self.drafting, self.context)
     return parts if self.imposed is None else impose(parts, Imposed.of(self.imposed), self.context.space.num_tokens)
 
+  @functools.cached_property
+  def round_times(self) -> dict[str, np.ndarray]:
+    """Measured times of rounds by program, for methods that choose draft lengths (`jaxspec.run.round_times`)."""
+    return {}
+
   def built(self) -> Self:
     """The decoder with its `parts` built, so that errors are raised here.
 
@@ -169,14 +176,24 @@ class Decoder:
     Raises:
       ValueError: if a part is missing, or for a length that is not positive, or a ``loop`` that does not fit.
     """
+    length = self._length(max_len)
     with self._precision():
-      return self._decode(self.parts.params, key, condition, self._length(max_len), end_token, loop)
+      params = self._timed(condition, length, loop)
+      return self._decode(params, key, condition, length, end_token, loop)
+
+  def _timed(self, condition: PyTree, length: int, loop: Loop | None) -> SpecParams:
+    """The parameters, with measured times of rounds if the method chooses draft lengths; no end token ends these."""
+    keys = lambda: rng.row_keys(jax.random.key(0), condition.batch_size)
+    return timed_params(
+      self, condition, length, lambda params: self._decode(params, keys(), condition, length, None, loop)
+    )  # fmt: skip
 
   def decode_fn(self, *, max_len: int | None = None, end_token: int | tuple[int, ...] | None = None) -> CompiledDecode:
     """The decode as one pure function ``(params, key_data, condition) -> DecodeResult``, to be jitted by the caller.
 
     ``params`` are `Parts.params` (so weights are arguments of the program, not constants), ``key_data`` the data of ``[B]``
-    row keys (`jax.random.key_data`). Other arguments: see `__call__`.
+    row keys (`jax.random.key_data`). Other arguments: see `__call__`. If the method chooses draft lengths by times that were
+    not given (`jaxspec.run.round_times`), all rounds count as equally long.
     """
     length = self._length(max_len)
     self.built()  # outside of any trace
@@ -208,8 +225,10 @@ class Decoder:
     if parts.decode is not None:
       raise ValueError(f"Must have a method with rounds of drafting to iterate over, we instead got {self.method.name}")
     drafter, verifier = parts.pair()
+    with self._precision():
+      params = self._timed(condition, self._length(max_len), "host")
     rounds = iterate(
-      parts.params, key, condition, drafter=drafter, verifier=verifier, max_len=self._length(max_len),
+      params, key, condition, drafter=drafter, verifier=verifier, max_len=self._length(max_len),
       end_token=end_token, target_prefix=parts.target_prefix,
     )  # fmt: skip
     while True:

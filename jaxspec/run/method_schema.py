@@ -43,6 +43,7 @@ def option_schemas(cls: type) -> dict[str, dict[str, Any]]:
       "default": option.default,
       **{bound: getattr(option.spec, bound) for bound in ("ge", "gt", "le", "lt")},
       "choices": option.spec.choices and list(option.spec.choices),
+      "words": list(option.spec.words),
       "infinite": option.spec.infinite,
       "help": option.spec.help,
     }
@@ -64,4 +65,5 @@ def range_text(option: dict[str, Any]) -> str:
   )
   kind = {"int": "whole number", "float": "number"}[option["type"]] + "s" * option["many"]
   infinite = " (inf too)" if option["infinite"] else ""
-  return f"{kind} {low} {high}".strip().replace("  ", " ") + infinite
+  words = "".join(f", or {word}" for word in option["words"])
+  return f"{kind} {low} {high}".strip().replace("  ", " ") + infinite + words

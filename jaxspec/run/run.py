@@ -20,6 +20,7 @@ from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
 from jaxspec.run.memory_check import check_memory, memory_errors
 from jaxspec.run.progress import SILENT, Progress
+from jaxspec.run.round_times import timed_params
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,11 +31,13 @@ class Prepared:
     job: its job.
     compile_s: seconds of tracing and compiling; 0 if the program was cached.
     program: ``(params, key_data, condition) -> DecodeResult``.
+    params: those of the job's method, with times of rounds if it chooses draft lengths (`jaxspec.run.round_times`).
   """
 
   job: Job
   compile_s: float
   program: Callable[[SpecParams, Array, PyTree], DecodeResult]
+  params: SpecParams
 
   def __call__(self, key_data: HostArray, condition: PyTree, params: SpecParams | None = None) -> DecodeResult:
     """Decodes one batch.
@@ -45,7 +48,7 @@ class Prepared:
       params: parameters of the shapes that were prepared; those of the job's method by default.
     """
     pipeline = self.job.pipeline
-    params = self.job.decoder.parts.params if params is None else params
+    params = self.params if params is None else params
     with pipeline.context():
       return self.program(params, *pipeline.place((key_data, condition)))
 
@@ -73,7 +76,9 @@ def prepare(job: Job, batches: Batches, params: SpecParams | None = None) -> Pre
   with pipeline.context():
     key = pipeline.static_key(decoder, job.max_len, ends=job.ends)
     program, seconds = pipeline.programs.compiled(key, make, *inputs, out_shardings=whole)
-  return Prepared(job, seconds, program)
+    rows = inputs[1:]
+    timed = timed_params(decoder, batches.condition[0], job.max_len, lambda params: program(params, *rows))
+  return Prepared(job, seconds, program, timed)
 
 
 def run(job: Job, batches: Batches, progress: Progress = SILENT) -> Generation:

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxspec.core import rng
 from jaxspec.run.batches import Batches
+from jaxspec.run.compile_clock import compile_clock
 from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
 from jaxspec.run.progress import SILENT, Progress
@@ -61,7 +62,8 @@ def generate_over_cloud(
     journal: file of the replies of one row, from which an interrupted decode continues.
     policy: limits of retries.
   Returns:
-    The finished rows, and a ``failure`` if there are fewer than requested.
+    The finished rows, and a ``failure`` if there are fewer than requested. Its seconds of decoding are without the edge's
+    seconds of compiling; those of a server that compiles for the first call are a part of the replies.
   Raises:
     CloudError, MessageError: if no row was finished.
     ValueError: as `jaxspec.serving.edge.remote_decode.rows_over_cloud`.
@@ -73,7 +75,7 @@ def generate_over_cloud(
   found, failure, observer, start = [], None, Observer(), time.perf_counter()
   options = RemoteOptions(captions, journal, policy, observer)
   progress(f"Decoding by {job.method.title}, over {url}")
-  with pipeline.context():
+  with pipeline.context(), compile_clock() as clock:
     rows = rows_over_cloud(edge, rng.of_key_data(key_data), condition, cloud, options)
     for row in range(batches.num):
       progress.step(row, batches.num, job.noun)
@@ -84,7 +86,8 @@ def generate_over_cloud(
           raise
         failure = ValueError(f"{error}: {len(found)} of {batches.num} {job.noun}s were finished")
         break
-  seconds = time.perf_counter() - start
+  compile_s = clock.seconds
+  seconds = time.perf_counter() - start - compile_s
   batches = batches.first(len(found))
   results, traffic = zip(*found)
   by_batch = []
@@ -92,4 +95,4 @@ def generate_over_cloud(
     at = np.minimum(np.arange(begin, begin + batches.rows), len(found) - 1)
     by_batch.append(jax.tree.map(lambda *leaves, at=at: np.concatenate(leaves)[at], *results))
   messages = Messages(join_traffic(traffic), None, None, url, observer.resumes)
-  return Generation(job, batches, by_batch, 0.0, [seconds], messages, failure)
+  return Generation(job, batches, by_batch, compile_s, [seconds], messages, failure)

@@ -43,7 +43,8 @@ def check_contract(
   * ``end token``: rows end after their first end token and are otherwise unchanged.
   * ``after the end``: all entries are 0.
   * ``rows``: rows do not depend on their neighbours. A row decoded alone, by two ends with separate cursors and separately
-    compiled steps, equals the row of the batch in the fused loop. Finished rows therefore do not change.
+    compiled steps, equals the row of the batch in the fused loop. Finished rows therefore do not change. Rows of an adaptive
+    drafter depend on their neighbours: there each row is also a batch of its own in the fused loop.
   * ``rollback``: at the start of every round, the target judges and the draft side drafts as after reading the same tokens
     one by one.
   * ``drivers``: ``loop="host"`` and `jaxspec.iterate` give the tokens of the fused loop.
@@ -89,7 +90,8 @@ def check_contract(
   keys = _Keys(rng.row_keys(jax.random.key(0) if key is None else key, rows))
   if parts.decode is not None:
     return _check_whole(parts, condition, keys, max_len=max_len, num_alone=num_alone)
-  _, verifier = parts.pair()
+  drafter, verifier = parts.pair()
+  history_free = history_free and not drafter.is_adaptive
   check_draft(parts, keys.take(everything), condition, max_len)
   first = _first_token(parts, keys.take(everything), condition, max_len)
   draws_ids = first.ndim == 1 and jnp.issubdtype(first.dtype, jnp.integer)
@@ -107,20 +109,26 @@ def check_contract(
   if draws_ids:
     end_tokens = (int(free.tokens[0, max_len // 2]) if end_token is None else end_token,)
     ended = fused(keys.take(everything), end_tokens)
-    _check_ends(free, ended, end_tokens)
+    if not drafter.is_adaptive:
+      _check_ends(free, ended, end_tokens)
     _check_counters(ended, parts)
     decodes.append((ended, end_tokens))
 
   two_ends = TwoEnds(parts, max_len, first, never)
   for row in range(min(num_alone, rows)):
     one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], condition)
-    for out, end_tokens in decodes:
+    batch, index = decodes, row
+    if drafter.is_adaptive:
+      batch, index = [(fused(keys.take(slice(row, row + 1)), ends, None, one), ends) for _, ends in decodes], 0
+      for out, ends in batch[1:]:
+        _check_ends(batch[0][0], out, ends or ())
+    for out, end_tokens in batch:
       alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
       same = check_same if not verifier.in_step else check_same_tokens
-      same(row_of(out, row), row_of(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
+      same(row_of(out, index), row_of(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
       if codec is not None:
         far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens, codec)
-        check_same(row_of(out, row)._replace(metrics=()), row_of(far, 0), "codec", f"row {row} as its frames cross")
+        check_same(row_of(out, index)._replace(metrics=()), row_of(far, 0), "codec", f"row {row} as its frames cross")
       if end_tokens == never:
         two_ends.check_rollback(keys.take(slice(row, row + 1)), one, alone, exchanges, history_free=history_free)
   if drivers:

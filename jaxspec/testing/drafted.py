@@ -79,7 +79,8 @@ def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
   require(inside.all(), "draft", f"num_drafted from 0 to the {bound} {what} of the draft", short(number[~inside]))
   inside = (local >= 0) & (local <= number)
   require(inside.all(), "draft", "num_local from 0 to num_drafted", short(local[~inside]))
-  inside = (draft.num_calls >= 0) & (draft.num_calls <= drafter.calls_per_round)
+  late = np.asarray(cursor.round) if drafter.is_adaptive else 0  # tokens of rounds without drafts, read now
+  inside = (draft.num_calls >= 0) & (draft.num_calls <= drafter.calls_per_round + late)
   wanted = f"num_calls from 0 to the {drafter.calls_per_round} of calls_per_round"
   require(inside.all(), "draft", wanted, short(draft.num_calls[~inside]))
   if draft.tokens.ndim > 2 or not np.issubdtype(draft.tokens.dtype, np.integer):

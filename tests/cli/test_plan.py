@@ -29,10 +29,8 @@ def test_table(run, target):
 def test_json(run, target):
   outcome = run("plan", *target, *TINY, "--batch", 2, "--method", "speculative", "--gamma", 2, "--acceptance", 0.5, "--json")
   found = json.loads(outcome.stdout)
-  assert found["method"]["options"] == {"gamma": 2, "verify": "token"} and found["acceptance"] == {
-    "value": 0.5,
-    "source": "given",
-  }
+  assert found["method"]["options"] == {"gamma": 2, "round_times": None, "bonus": True, "verify": "token"}
+  assert found["acceptance"] == {"value": 0.5, "source": "given"}
   (batch,) = found["batches"]
   assert batch["fits"] and batch["tokens"] == 1.75 and batch["bytes"] < sum(batch["parts"].values())
   assert found["largest_batch"] > 2 and found["model"]["family"] == "llamagen"

@@ -2,6 +2,7 @@
 
 import io
 import re
+import time
 
 import pytest
 from rich.console import Console
@@ -59,3 +60,25 @@ def test_what_was_done_before_a_stage_began_has_no_rate(monkeypatch):
     now[0] += 10.0
     report.step(3, 6, "update", since=2)
   assert out.getvalue() == "Training  3 of 6 updates  10.0 s/update  0:00:30 left\n"
+
+
+def test_a_silent_stage_prints_its_time(monkeypatch):
+  """A compiler reports nothing: without a terminal a thread prints how long it has been running."""
+  monkeypatch.setattr(working, "LINE_EVERY_S", 15.0)
+  now, out = [0.0], io.StringIO()
+  with Working("Loading", console=Console(file=out), clock=lambda: now[0]) as report:
+    now[0] += 20.0
+    report("Compiling")
+    now[0] += 10.0
+    report.tell_time()  # a line was printed 10 s ago
+    now[0] += 21.0
+    report.tell_time()
+  assert out.getvalue().splitlines() == ["Compiling", "Compiling  for 0:00:31"]
+  monkeypatch.setattr(working, "LINE_EVERY_S", 0.01)
+  monkeypatch.setattr(working, "CHECK_EVERY_S", 0.01)
+  out = io.StringIO()
+  with Working("Compiling", console=Console(file=out)):
+    deadline = time.monotonic() + 10
+    while not out.getvalue() and time.monotonic() < deadline:
+      time.sleep(0.01)
+  assert out.getvalue().startswith("Compiling  for 0:00:00")

@@ -56,9 +56,9 @@ SIZE = networks.rows_of_table(V, N)
 TABLES = (2, 3, 5, 8)  # seeds; each detects an error that another misses
 
 
-def _halves(seed):
+def _halves(seed, size=SIZE):
   """Probabilities by name: a half, or certain."""
-  return np.asarray([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])[np.random.default_rng(seed).choice(3, SIZE, p=[0.4, 0.3, 0.3])]
+  return np.asarray([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])[np.random.default_rng(seed).choice(3, size, p=[0.4, 0.3, 0.3])]
 
 
 def _any(seed):
@@ -74,7 +74,7 @@ def _side(probs):
 def _head_side(probs):
   """A head that ignores the logits of its target."""
   with np.errstate(divide="ignore"):
-    return side({"output": jnp.zeros((SIZE, V)), "own": jnp.asarray(np.log(probs), jnp.float32)})
+    return side({"output": jnp.zeros(probs.shape), "own": jnp.asarray(np.log(probs), jnp.float32)})
 
 
 def _judge(rule=jaxspec.lossless, feedback_fn=None, bonus=True):

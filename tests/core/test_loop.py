@@ -135,6 +135,7 @@ def test_identical_draft_is_always_accepted():
   np.testing.assert_array_equal(out.counters.rounds, 4)  # 1 + 4 + 4 + 4 + 3
 
 
+@pytest.mark.slow
 def test_one_trace_serves_other_keys_prompts_temperatures_and_weights():
   params, drafter, verifier = tiny_pair()
   traced = chex.assert_max_traces(

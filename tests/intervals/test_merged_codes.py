@@ -11,6 +11,7 @@ from jaxspec.core.types import Intervals
 from jaxspec.intervals.inter_fuse import inter_fuse
 from jaxspec.intervals.merged_codes import Groups, groups_within, merge
 from jaxspec.intervals.scores import Merged, make_score
+from tests.helpers import slow_but
 
 B, V = 5, 7
 COPIES = np.array([1, 4, 1, 3, 2, 1, 1])  # of each code
@@ -46,7 +47,7 @@ SCORES = (
 
 
 @pytest.mark.parametrize("name", SCORES)
-@pytest.mark.parametrize("combination", ["ensemble", "voting"])
+@pytest.mark.parametrize("combination", slow_but(["ensemble", "voting"], ["ensemble"]))
 def test_a_merged_score_is_the_score_before_codes_were_split(name, combination):
   whole = intervals(3)
   keys = rng.row_keys(jax.random.key(0), B)

@@ -103,12 +103,12 @@ def test_methods_describe_themselves(cls):
 
 
 def test_an_option_of_several_methods_has_one_kind_and_one_range():
-  """They share one option of the command line, which takes the choices of all; only defaults and choices may differ."""
+  """They share one option of the command line, which takes the choices of all; defaults, choices and words may differ."""
   for name, found in all_options().items():
     _, first = found[0]
     for method, declared in found:
       assert declared.kind is first.kind and declared.optional == first.optional, (name, method)
-      bounds = [dataclasses.replace(one.spec, help="", choices=None) for one in (declared, first)]
+      bounds = [dataclasses.replace(one.spec, help="", choices=None, words=()) for one in (declared, first)]
       assert bounds[0] == bounds[1] and (declared.spec.choices is None) == (first.spec.choices is None), (name, method)
       assert declared.name == name and method in METHODS
 

@@ -283,7 +283,7 @@ MUTANTS = (
   ),
   Mutant(
     "a coupled draft keeps its proposal after a block", _JACOBI,
-    "q - reach * probabilities(state.logits)", "q - 0 * reach * probabilities(state.logits)", WINDOW,
+    "q - reach * probabilities(left)", "q - 0 * reach * probabilities(left)", WINDOW,
   ),
   # Jacobi windows with branches, and with noise that stays.
   Mutant(

@@ -7,10 +7,11 @@ import pytest
 from jaxspec.errors import Cancelled, OptionError, PromptError
 from jaxspec.methods import Sjd
 from jaxspec.run.loading import load_pipeline
+from tests.helpers import slow_but
 from tests.run import tiny
 
 
-@pytest.mark.parametrize("method", ["speculative", "ar", pytest.param(Sjd(window=2), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", slow_but(["speculative", "ar", Sjd(window=2)], ["speculative"]))
 def test_a_callback_sees_every_token_once(toys, method):
   pipe, seen = load_pipeline(toys, matmul_precision="float32"), []
   kwargs = dict(key=3, method=method, temperature=100.0, batch=2)

@@ -1,0 +1,128 @@
+"""The draft length of the next round, from the times of rounds and the running acceptance.
+
+A round of ``w`` drafts commits ``1 + S_1 + ... + S_w`` tokens in the mean, where ``S_j`` is the probability that the first
+``j`` drafts are accepted (Leviathan et al. 2023, arXiv 2211.17192, equation 1, with one acceptance per depth). The length
+with the most tokens per time is chosen; 0 is a round of plain decoding.
+
+* **Acceptance.** Tests and acceptances are counted by depth over all live rows. Counts decay by a sixteenth per round, so
+  that the estimate follows the row, and falls back to the prior while no drafts are made. A depth with few tests takes the
+  acceptance of all depths.
+* **Balance.** A decode may lose a limited time against plain decoding. Every round adds its tokens, in times of plain
+  rounds, and subtracts its own time. A length whose round could exceed the limit is not chosen.
+
+All quantities are integers, so that every driver of the loop chooses the same lengths.
+"""
+
+from __future__ import annotations
+
+import flax.struct
+import jax.numpy as jnp
+
+from jaxspec.core import verdicts
+from jaxspec.core.types import Array, Cursor, Draft, Verdict
+
+PLAIN = 1024  # the time of a plain round in a table of times
+LONGEST_TIME = 1 << 20  # the largest time of a table
+PRIOR, PRIOR_TESTS = 0.7, 2  # acceptance before the first test, and its weight in tests
+LOSS_STEPS, LOSS_SHARE = 2, 50  # a decode may lose 2 plain rounds, and one of 50
+_COUNT = 256  # one test in a count
+_DECAY = 4  # counts lose one of 2 ** 4 parts per round
+_UNIT = 1 << 14  # probability 1
+
+
+@flax.struct.dataclass
+class WidthState:
+  """Counts of one batch of ``B`` rows; all int32."""
+
+  tested: Array  # [K] tests of the drafts of each depth, in 256ths
+  accepted: Array  # [K] those that accepted
+  balance: Array  # [] time against plain decoding, at most ``limit``
+  limit: Array  # []
+  unread: Array  # [] plain rounds that the draft network has not read
+  chosen: Array  # [] index of the round's length
+  rounds: Array  # [B, M] rounds of each length
+
+
+def start(times: Array, rows: int, window: int, max_len: int) -> WidthState:
+  """The state before the first round.
+
+  Args:
+    times: ``[M]`` int32, see `choose`.
+    rows: ``B``.
+    window: the longest length ``K``.
+    max_len: tokens of a row.
+  """
+  zero, counts = jnp.int32(0), jnp.zeros((window,), jnp.int32)
+  limit = times[0] * (LOSS_STEPS + min(max_len // LOSS_SHARE, 512))
+  return WidthState(counts, counts, limit, limit, zero, zero, jnp.zeros((rows, *times.shape), jnp.int32))
+
+
+def _share(numerator: Array, denominator: Array) -> Array:
+  """A probability in ``_UNIT`` parts. One division of integers: every compiler gives the same."""
+  return jnp.floor(numerator.astype(jnp.float32) / denominator.astype(jnp.float32) * _UNIT).astype(jnp.int32)
+
+
+def tokens_per_round(state: WidthState, widths: tuple[int, ...]) -> Array:
+  """Expected tokens of a round of each length ``[M]`` int32, in ``_UNIT`` parts."""
+  prior, pseudo = PRIOR_TESTS * _COUNT, PRIOR_TESTS * _COUNT
+  pooled = _share(jnp.sum(state.accepted) + int(PRIOR * prior), jnp.sum(state.tested) + prior)
+  at_depth = _share(state.accepted + ((pseudo * pooled) >> 14), state.tested + pseudo)  # [K]
+  survival, total, by_width = jnp.int32(_UNIT), jnp.int32(_UNIT), [jnp.int32(_UNIT)]
+  for depth in range(state.tested.shape[0]):
+    survival = (survival * at_depth[depth]) >> 14
+    total = total + survival
+    by_width.append(total)
+  return jnp.stack([by_width[width] for width in widths])
+
+
+def read_time(times: Array, widths: tuple[int, ...]) -> Array:
+  """An upper bound ``[]`` int32 of the time of one draft pass: the smallest increase of a round's time per draft."""
+  steps = jnp.asarray([wide - narrow for narrow, wide in zip(widths, widths[1:])], jnp.int32)
+  return jnp.maximum(jnp.min((times[1:] - times[:-1]) // steps), 0)
+
+
+def choose(state: WidthState, times: Array, widths: tuple[int, ...]) -> Array:
+  """Index ``[]`` int32 of the next round's length.
+
+  Args:
+    times: ``[M]`` int32, the time of a round of each length; only ratios matter.
+    widths: the lengths, ascending from 0.
+  """
+  rate = tokens_per_round(state, widths).astype(jnp.float32) / jnp.maximum(times, 1).astype(jnp.float32)
+  drafts = jnp.asarray([width > 0 for width in widths])
+  cost = times - times[0] + state.unread * read_time(times, widths)  # a round of drafts may commit one token only
+  return jnp.argmax(jnp.where(drafts & (state.balance < cost), -1.0, rate)).astype(jnp.int32)
+
+
+def began(state: WidthState, index: Array, times: Array, widths: tuple[int, ...], live: Array, *, reads: bool) -> WidthState:
+  """The state after a draft of length ``index``.
+
+  Args:
+    live: ``[B]`` bool, unfinished rows.
+    reads: whether the draft network reads committed tokens, those of plain rounds later.
+  """
+  drafts, unread = index > 0, state.unread
+  cost = times[index] + jnp.where(drafts, unread * read_time(times, widths), 0)
+  if reads:
+    unread = jnp.where(drafts, 0, unread + 1)
+  rounds = state.rounds.at[:, index].add(live.astype(jnp.int32))
+  return state.replace(balance=state.balance - cost, unread=unread, chosen=index, rounds=rounds)
+
+
+def ended(state: WidthState, times: Array, cursor: Cursor, draft: Draft, verdict: Verdict) -> WidthState:
+  """The state after the verdict about that draft; ``cursor`` is the one before the round."""
+  live, window = cursor.live, state.tested.shape[0]
+  depth = jnp.arange(window)[None]
+  accepted = verdict.num_accepted + verdicts.ends_on_draft(cursor, draft, verdict)
+  is_accepted = live[:, None] & (depth < accepted[:, None])
+  is_tested = live[:, None] & (depth <= accepted[:, None]) & (depth < draft.num_drafted[:, None])
+  gain = jnp.sum(jnp.where(live, verdicts.num_committed(draft, verdict), 0))
+  # In two parts, so that products of tokens and times stay within 32 bits.
+  rows = jnp.maximum(jnp.sum(live), 1).astype(jnp.int32)
+  earned = gain // rows * times[0] + gain % rows * (times[0] // rows)
+  decayed = lambda count, tests: count - (count >> _DECAY) + _COUNT * jnp.sum(tests, axis=0, dtype=jnp.int32)
+  return state.replace(
+    tested=decayed(state.tested, is_tested),
+    accepted=decayed(state.accepted, is_accepted),
+    balance=jnp.minimum(state.balance + earned, state.limit),
+  )
