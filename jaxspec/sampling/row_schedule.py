@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxspec.core.types import HostArray
+
 
 class RowSchedule(NamedTuple):
   """Passes 1, 2, ... of an image of ``N`` tokens in raster order; pass 0 is the prefill, which draws token 0.
@@ -32,13 +34,13 @@ class RowSchedule(NamedTuple):
     drawn_in: ``[N]`` pass that draws each token.
   """
 
-  position: np.ndarray
-  source: np.ndarray
-  draw: np.ndarray
-  start: np.ndarray
-  count: np.ndarray
-  fed: np.ndarray
-  drawn_in: np.ndarray
+  position: HostArray
+  source: HostArray
+  draw: HostArray
+  start: HostArray
+  count: HostArray
+  fed: HostArray
+  drawn_in: HostArray
 
   @property
   def num_passes(self) -> int:
