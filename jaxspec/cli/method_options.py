@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
 
@@ -59,7 +60,7 @@ class IntOrWord(click.ParamType):
   def __init__(self, words: tuple[str, ...]):
     self._words = words
 
-  def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+  def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
     if isinstance(value, str) and value in self._words:
       return value
     return click.INT.convert(value, param, ctx)

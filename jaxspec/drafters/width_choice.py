@@ -15,6 +15,8 @@ All quantities are integers, so that every driver of the loop chooses the same l
 
 from __future__ import annotations
 
+import dataclasses
+
 import flax.struct
 import jax.numpy as jnp
 
@@ -106,7 +108,7 @@ def began(state: WidthState, index: Array, times: Array, widths: tuple[int, ...]
   if reads:
     unread = jnp.where(drafts, 0, unread + 1)
   rounds = state.rounds.at[:, index].add(live.astype(jnp.int32))
-  return state.replace(balance=state.balance - cost, unread=unread, chosen=index, rounds=rounds)
+  return dataclasses.replace(state, balance=state.balance - cost, unread=unread, chosen=index, rounds=rounds)
 
 
 def ended(state: WidthState, times: Array, cursor: Cursor, draft: Draft, verdict: Verdict) -> WidthState:
@@ -121,7 +123,8 @@ def ended(state: WidthState, times: Array, cursor: Cursor, draft: Draft, verdict
   rows = jnp.maximum(jnp.sum(live), 1).astype(jnp.int32)
   earned = gain // rows * times[0] + gain % rows * (times[0] // rows)
   decayed = lambda count, tests: count - (count >> _DECAY) + _COUNT * jnp.sum(tests, axis=0, dtype=jnp.int32)
-  return state.replace(
+  return dataclasses.replace(
+    state,
     tested=decayed(state.tested, is_tested),
     accepted=decayed(state.accepted, is_accepted),
     balance=jnp.minimum(state.balance + earned, state.limit),

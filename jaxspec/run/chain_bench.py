@@ -172,21 +172,23 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
     )
   plain_s, rounds = measure.Timing.of(found.plain_s).median, found.rounds
   plain_step_s = (plain_s - rounds.start_s) / (num_tokens - 1)
-  tokens, is_fixed = rows * num_tokens, not isinstance(parts.drafter, AutoWidthDrafter)  # else there is no one round
+  tokens, table = rows * num_tokens, None
+  if isinstance(parts.drafter, AutoWidthDrafter):  # there is no one round then
+    table = dict(zip(parts.drafter.widths, np.asarray(params.draft.times).tolist()))
   return {
     "batch": rows,
     "gamma": method.options()["gamma"],
     "plain_tokens_per_s": tokens / plain_s,
     "speculative_tokens_per_s": tokens / measure.Timing.of(found.fast_s).median,
     "speedup": found.over_plain._asdict(),
-    "predicted_speedup": found.tokens_per_round * plain_step_s / rounds.round_s if is_fixed else None,
+    "predicted_speedup": found.tokens_per_round * plain_step_s / rounds.round_s if table is None else None,
     "acceptance": found.counts["accepted"] / max(found.counts["drafted"], 1),
     "acceptance_per_tested_position": found.accepted_of_tested,
     "tokens_per_target_call": found.tokens_per_call,
     "plain_step_ms": 1e3 * plain_step_s,
-    "round_ms": 1e3 * rounds.round_s if is_fixed else None,
-    "round_times": None if is_fixed else dict(zip(parts.drafter.widths, np.asarray(params.draft.times).tolist())),
+    "round_ms": 1e3 * rounds.round_s if table is None else None,
+    "round_times": table,
     "prefill_ms": 1e3 * rounds.start_s,
-    "loop_efficiency": rounds.efficiency._asdict() if is_fixed else None,
+    "loop_efficiency": rounds.efficiency._asdict() if table is None else None,
     "first_call_s": first_call_s,
   }

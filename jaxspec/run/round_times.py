@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,37 +28,16 @@ from jaxspec.drafters.width_choice import LONGEST_TIME
 from jaxspec.errors import OptionError
 from jaxspec.io.whole_files import write_whole
 from jaxspec.methods.auto_width import in_plain_rounds
-from jaxspec.methods.method import Method, Parts
 
 _TURNS = 2  # timed decodes of every length, of which the faster one counts
 _PREFIX = "jaxspec-round-times"
 
 
-class TimedDecoder(Protocol):
-  """The part of `jaxspec.run.decoder.Decoder` that the time of a round depends on; ``round_times`` keeps the tables."""
-
-  @property
-  def method(self) -> Method: ...
-  @property
-  def sampling(self) -> Any: ...
-  @property
-  def audit(self) -> bool: ...
-  @property
-  def imposed(self) -> Any: ...
-  @property
-  def matmul_precision(self) -> str | None: ...
-  @property
-  def parts(self) -> Parts: ...
-  @property
-  def round_times(self) -> dict[str, np.ndarray]: ...
-
-
-def timed_params(
-  decoder: TimedDecoder, condition: PyTree, max_len: int, decode: Callable[[SpecParams], DecodeResult]
-) -> SpecParams:
+def timed_params(decoder: Any, condition: PyTree, max_len: int, decode: Callable[[SpecParams], DecodeResult]) -> SpecParams:
   """The parameters of a decode, with measured times of rounds if its method chooses lengths by them.
 
   Args:
+    decoder: a `jaxspec.run.decoder.Decoder`, whose ``round_times`` keep the tables.
     condition: ``B`` rows.
     decode: the decode of a batch of this shape.
   Raises:
@@ -86,7 +65,7 @@ def _with_times(params: SpecParams, times: np.ndarray) -> SpecParams:
   return params._replace(draft=params.draft._replace(times=jnp.asarray(times)))
 
 
-def _program(decoder: TimedDecoder, condition: PyTree, max_len: int) -> str:
+def _program(decoder: Any, condition: PyTree, max_len: int) -> str:
   """The values that the time of a round depends on, hashed."""
   shapes = jax.tree.map(lambda leaf: (np.shape(leaf), str(leaf.dtype)), (decoder.parts.params, condition))
   device = jax.devices()[0]

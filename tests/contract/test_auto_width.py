@@ -13,13 +13,14 @@ import pytest
 
 import jaxspec
 from jaxspec import methods, testing
-from jaxspec.core import rng
+from jaxspec.core import loop, rng
 from jaxspec.core.constructors import with_draft
 from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.block_rule import block
+from jaxspec.run.round_times import forced
 from jaxspec.testing import Tape, enumerate_outcomes, first_draw, round_draws
 from jaxspec.verifiers.target import no_feedback, target_features, target_logits
 from tests.contract import networks
@@ -110,6 +111,31 @@ def test_a_length_that_follows_the_drafts_shows():
     error = enumerate_outcomes(decode, tape, V) - networks.joint(_probs(seed), V, N)
     tv.append(0.5 * np.abs(error).sum())
   assert max(tv) > 1e-2
+
+
+@pytest.mark.parametrize("family", slow_but(["chain", "eagle chain"], ["chain"]))
+def test_tokens_of_plain_rounds_are_read_later(family):
+  """A draft network with the target's own table, which depends on all tokens: drafts after plain rounds are all accepted."""
+  length, rows = 8, 16
+  host, head = networks.history_fns(V, length), networks.history_fns(V, length, head=True)
+  probs = np.random.default_rng(0).dirichlet(np.full(V, 0.7), networks.rows_of_table(V, length))
+  inner, drafting, feedback_fn = jaxspec.SmallModelDrafter(host, window=2, warp=WARP), _side(probs), no_feedback
+  if family == "eagle chain":
+    inner, drafting, feedback_fn = EagleChainDrafter(head, window=2, warp=WARP), _head_side(probs), target_features
+  verifier = jaxspec.TargetVerifier(host, jaxspec.lossless, warp=WARP, feedback_fn=feedback_fn, widths=(1, 2))
+  parts = dict(drafter=AutoWidthDrafter(inner, WIDTHS), verifier=verifier)
+  of_length = lambda number: jaxspec.SpecParams(
+    AutoWidthParams(drafting, jax.device_put(forced(WIDTHS, number))), _side(probs)
+  )  # fmt: skip
+  condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
+  state = loop.start(of_length(0), jax.random.key(0), condition, max_len=length, **parts)
+  step = jax.jit(functools.partial(loop.decode_round, **parts))
+  for number in (0, 0, 0, 2):
+    state = step(of_length(number), state)
+  counters = state.draft_side.counters
+  np.testing.assert_array_equal(counters.drafted, np.full(rows, 2))
+  np.testing.assert_array_equal(counters.accepted, np.full(rows, 2))
+  np.testing.assert_array_equal(counters.draft_calls, np.full(rows, inner.calls_to_read + 3 + 2))
 
 
 # Passes of one, two and four inputs; lengths change within a row.

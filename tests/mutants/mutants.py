@@ -285,6 +285,11 @@ MUTANTS = (
     "a coupled draft keeps its proposal after a block", _JACOBI,
     "q - reach * probabilities(left)", "q - 0 * reach * probabilities(left)", WINDOW,
   ),
+  Mutant(
+    "plain rounds are not read later", "jaxspec/drafters/auto_width.py", "jax.lax.fori_loop(0, unread, read_one, inner)",
+    "jax.lax.fori_loop(0, 0 * unread, read_one, inner)",
+    ("tests/contract/test_auto_width.py::test_tokens_of_plain_rounds_are_read_later",),
+  ),
   # Jacobi windows with branches, and with noise that stays.
   Mutant(
     "siblings from the residual", _BRANCHES, "    leading = chain.proposal[:, : self.depth]\n",
