@@ -179,19 +179,22 @@ class Method:
     """Tokens of a row per pass of the draft network: 1 for a chain, a beam for a tree."""
     return 1
 
-  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
+  def expected(self, acceptance: float, num_tokens: int) -> Expected:
     """Expected tokens of a row per pass of the target.
 
     Args:
       acceptance: conditional acceptance probability of a draft.
       num_tokens: tokens of a row.
-      calls: calls of the target per token, of a method that accepts tokens locally; None: the method's own.
-    Raises:
-      ValueError: for calls of another method, or calls that cannot be reached.
     """
-    if calls is not None:
-      raise ValueError(f"Must have a method that accepts tokens locally (ciar) for its calls, we instead got {self.name}")
     return Expected(expected_tokens(acceptance, self.longest_path()))
+
+  def expected_at(self, calls: float, acceptance: float, num_tokens: int) -> Expected:
+    """`expected` of a method that accepts tokens locally, at given calls of the target per token.
+
+    Raises:
+      ValueError: for another method, or calls that cannot be reached.
+    """
+    raise ValueError(f"Must have a method that accepts tokens locally (ciar) for its calls, we instead got {self.name}")
 
   def check_length(self, num_tokens: int) -> None:
     """Raises a ValueError if drafts are longer than a row of ``num_tokens``."""

@@ -34,7 +34,7 @@ class Parallel(Method):
   source: ClassVar[str] = "Li et al. 2024, arXiv 2406.11838, section 3"
   tokens: ClassVar[str] = CONTINUOUS
 
-  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
+  def expected(self, acceptance: float, num_tokens: int) -> Expected:
     """The mean number of tokens of an iteration; there are no drafts."""
     return Expected(num_tokens / min(self.num_iter, num_tokens))
 
