@@ -150,10 +150,10 @@ def _cells(given: dict[str, dict[str, Any]], method: Method) -> tuple[list[Cell]
   elif not calls and method.tau is None and method.cloud_rate is None:
     calls = {text: found for text, found in given["acceptances"].items() if getattr(found, "asked", ())}
     calls = calls or {str(DEFAULT_RATE): DEFAULT_RATE}
-  defaults = {str(value): value for value in ACCEPTANCES}
+  defaults: dict[str, Any] = {str(value): value for value in ACCEPTANCES}
   cells = []
   for text, called in calls.items() or [(None, None)]:
-    own: dict[str, Any] = {text: called} if getattr(called, "asked", ()) else defaults
+    own: dict[str, Any] = {str(text): called} if getattr(called, "asked", ()) else defaults
     cells += [Cell(found, called, (name, text)) for name, found in (given["acceptances"] or own).items()]
   for cell in cells:
     imposed_of(method, cell.acceptance, cell.calls)

@@ -61,8 +61,8 @@ class IntOrWord(click.ParamType):
     self._words = words
 
   def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-    if isinstance(value, str) and value in self._words:
-      return value
+    if value in self._words:
+      return str(value)
     return click.INT.convert(value, param, ctx)
 
 

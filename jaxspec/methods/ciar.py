@@ -113,27 +113,18 @@ class Ciar(Neighbours, DraftingMethod):
     """The window; local tokens are not judged."""
     return self.gamma
 
-  def expected(self, acceptance: float, num_tokens: int) -> Expected:
-    """One cloud call per ``1 / cloud_rate`` tokens (`DEFAULT_RATE`), of which a window commits some.
+  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
+    """One cloud call per ``1 / calls`` tokens (``cloud_rate``, `DEFAULT_RATE`), of which a window commits some.
 
     The edge takes a pass for each local token and for each draft of the window. A negative ``tau`` accepts none locally.
     The cloud reads local tokens and window at the narrowest width that fits; the number of local tokens is geometric.
     """
     window = expected_tokens(acceptance, self.gamma)
-    rate = self.cloud_rate or DEFAULT_RATE
-    tokens = window if self.tau is not None and self.tau < 0 else max(1 / rate, window)
-    return self._expected(tokens, window, num_tokens)
-
-  def expected_at(self, calls: float, acceptance: float, num_tokens: int) -> Expected:
-    """See `Method.expected_at`."""
-    window = expected_tokens(acceptance, self.gamma)
-    if not 0 < calls <= 1 / window:
+    if calls is not None and not 0 < calls <= 1 / window:
       most = f"{1 / window:.3g} with {self.gamma} drafts and acceptance {acceptance:g}"
       raise ValueError(f"Must have calls above 0, at most {most}, we instead got {calls:g}")
-    return self._expected(1 / calls, window, num_tokens)
-
-  def _expected(self, tokens: float, window: float, num_tokens: int) -> Expected:
-    """Figures of a call that commits ``tokens``, of which a window has ``window``."""
+    rate = calls or self.cloud_rate or DEFAULT_RATE
+    tokens = window if calls is None and self.tau is not None and self.tau < 0 else max(1 / rate, window)
     local = tokens - window
     return Expected(tokens, local + self.gamma, self._inputs(local, num_tokens))
 

@@ -170,8 +170,7 @@ def make_plan(
     mesh.rows(batch)
   needs = needs_of(model, target, method, sampling, draft, dtype)
   halves = 2 if sampling.is_guided else 1
-  figures = 0.0 if accepted is None else accepted.value, model.num_tokens
-  expected = method.expected(*figures) if calls is None else method.expected_at(calls, *figures)
+  expected = method.expected(0.0 if accepted is None else accepted.value, model.num_tokens, calls)
   memory = memory_of(model, target, needs, device.device, mesh, halves=halves, dtype=dtype)
 
   def of(batch: int) -> Batch:

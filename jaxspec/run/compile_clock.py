@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import jax
 
@@ -43,7 +43,7 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 @contextlib.contextmanager
-def compile_clock() -> Iterator[CompileClock]:
+def compile_clock() -> Generator[CompileClock]:
   """Counts the compiling of this thread in the context; contexts do not nest."""
   _running.clock = clock = CompileClock()
   try:
