@@ -236,6 +236,7 @@ def test_lossy_methods_without_top_p():
   assert {point.label for point in points if point.loses} == {
     "GSD, G 50", "GSD, G 50, no gap", "GSD, G 50, distance 0.5", "GSD, G 50, distance 1", "GSD, G 50, distance 2",
     "GSD, G 50, gap 0.02", "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed, "scaled by 5",
+    *(f"rows, width {width}" for width in (2, 4, 6, 8)),
   }  # fmt: skip
   near = claims.verdicts(documents(RESULTS)["scenes_lantern_neighbours"])
   lenders = [near[f"LANTERN++, k {k}", "right"] for k in (3, 5, 10, 50, 200)]
