@@ -116,6 +116,7 @@ def _trace_of(document: dict[str, Any]) -> Trace:
   if isinstance(handshake["condition"], list):
     handshake["condition"] = tuple(handshake["condition"])
   resume = {name: tuple(value) if isinstance(value, list) else value for name, value in document["resume"].items()}
+  resume["replies"] = bytes.fromhex(resume.get("replies", ""))
   calls = tuple(
     TracedCall(**(call | {name: bytes.fromhex(call[name]) for name in ("frame", "reply")})) for call in document["calls"]
   )

@@ -155,7 +155,7 @@ def test_rows_of_a_sweep():
   assert audit.walk(Sjd(), sampling, None) == [(Sjd(), sampling)]
   assert audit.walk(Sjd(), sampling, audit.Sweep("window", [3.0])) == [(Sjd(window=3), sampling)]
   assert audit.walk(Sjd(), sampling, audit.Sweep("top_k", [5])) == [(Sjd(), SamplingConfig(top_p=0.9, top_k=5))]
-  with pytest.raises(UserError, match="window, recycle"):
+  with pytest.raises(UserError, match="window, round-times, recycle"):
     audit.walk(Sjd(), sampling, audit.Sweep("factor", [2.0]))
   with pytest.raises(UserError, match="a method that drafts"):
     audit.walk(Plain(), sampling, None)

@@ -20,7 +20,9 @@ def network():
 
 def test_networks_and_decoders(network):
   decoder = jaxspec.Decoder(network, jaxspec.methods.Speculative(draft=network, gamma=2))
-  assert repr(decoder) == f"Decoder(target={network}, method=Speculative(gamma=2, verify='token'))"
+  assert (
+    repr(decoder) == f"Decoder(target={network}, method=Speculative(gamma=2, round_times=None, bonus=True, verify='token'))"
+  )
   assert len(repr(decoder.parts)) < 600 and len(repr(decoder.context)) < 200
   params = jaxspec.SpecParams((), jaxspec.ModelParams(network.params, jaxspec.sampling_params()))
   assert "{11 arrays, " in repr(params) and len(repr(params)) < 200, repr(params)
