@@ -189,7 +189,7 @@ def test_recorded_calls_are_repeated():
   again, found = imposed_calls(recorded.imposed, rows=64)
   followed = RecordedAcceptance.of(again, found)
   assert set(zip(followed.asked, followed.lengths)) == set(zip(recorded.asked, recorded.lengths))
-  # With a probability of drafts the windows differ, but nobody asks anywhere else.
+  # An imposed acceptance changes the windows, and the edge calls at the same positions.
   again, found = imposed_calls(Imposed(0.1, asked=recorded.asked, tokens=recorded.tokens), rows=64)
   followed = RecordedAcceptance.of(again, found)
   assert all(any({*row} <= {*theirs} for theirs in recorded.asked) for row in followed.asked)
