@@ -40,7 +40,7 @@ from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.rope import rope_2d, rotate
 from jaxspec.models.nn.transformer import read_out, run_blocks
 
-MASK = -1  # the id of a token that is not known
+MASK = -1  # the id of an unknown token
 
 
 @dataclasses.dataclass(frozen=True)
