@@ -30,6 +30,10 @@ SJD_FRESH = row("sjd", "SJD, fresh", recycle="fresh", point_mass=True, **UNIFORM
 CHAIN = row("speculative", "speculative, one layer", draft="draft-1")
 EAGLE_CHAIN, EAGLE = row("eagle-chain", "EAGLE, chains"), row("eagle", "EAGLE-2")
 EXACT = (CHAIN, SJD_FRESH, SJD, EAGLE_CHAIN, EAGLE)
+BLOCK, BLOCK_TOGETHER = (
+  row("block-head", f"block head{label}", draft="block-2", **given)
+  for label, given in (("", {}), (", verify block", {"verify": "block"}))
+)
 LOCAL = row("ciar", "CIAR, everything local", tau=OPEN, draft=EDGE)
 
 NO_LIMIT = 4.0  # the largest squared distance of unit vectors
@@ -257,6 +261,15 @@ TABLES = {
     **SEVERAL,
     notes=("Published trees of 60 nodes are for hosts whose pass costs the same for 60 tokens as for one.",),
   ),  # fmt: skip
+  "block_head": Quality(
+    title="Blocks of one draft pass on scenes",
+    rows=(CHAIN, EAGLE_CHAIN, SJD, BLOCK, BLOCK_TOGETHER),
+    **(SEVERAL | dict(bundle="runs/devices", scorer=Scenes(64))),
+    notes=(
+      "The head is that of `python -m experiments.train.devices --out runs/devices block-2`; no bundle ships it.",
+      "All rows are exact: images differ by chance alone.",
+    ),
+  ),
   "audit": Quality(
     title="Exact bias of tokens beside the loss of images, without top-p",
     rows=AUDITED,

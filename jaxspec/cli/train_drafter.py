@@ -1,4 +1,4 @@
-"""``jaxspec train eagle``, ``draft`` and ``inter-head``: what drafts for a target learns from rows that the target draws."""
+"""``jaxspec train eagle``, ``block-head``, ``draft``, ``inter-head``: drafters learn from rows that their target draws."""
 
 from __future__ import annotations
 
@@ -65,6 +65,14 @@ eagle = _command(
   jaxspec train eagle --model own --prompt-file prompts.txt --export own
   jaxspec train eagle --model weights/t2i --tokenizer weights/vq --text-encoder weights/t5 \\
     --prompt-file prompts.txt --config eagle.toml
+  """,
+)
+block_head = _command(
+  "block-head",
+  """Train a block head: it drafts a block in one pass, from features of three layers of the target (method block-head).
+
+  \b
+  jaxspec train block-head --model own --prompt-file prompts.txt --set gamma=7 --export own
   """,
 )
 draft = _command(

@@ -64,7 +64,7 @@ def test_equal_settings_give_equal_parts(name):
 # Missing inputs of methods besides a draft network.
 NEEDS = {"gsd": {"codebook", "vocab_size"}} | dict.fromkeys(("lantern", "eagle-lantern"), {"codebook"})
 NEEDS |= dict.fromkeys(("sqs", "sjd", "scaled", "ciar"), {"vocab_size"})
-NEEDS |= dict.fromkeys(("ar", "speculative", "eagle", "eagle-chain"), set())
+NEEDS |= dict.fromkeys(("ar", "speculative", "eagle", "eagle-chain", "block-head"), set())
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -74,7 +74,7 @@ def test_missing_parts_are_named(name):
     ("draft", "a draft network"), ("vocab_size", "vocab_size"), ("codebook", "the codebook of the image tokenizer")
   ):  # fmt: skip
     fields = {field: None}
-    if field == "vocab_size" and name.startswith("eagle"):
+    if field == "vocab_size" and cls.draft_family in ("eagle", "block_head"):
       continue  # given by the config
     try:
       decoder(small(name), **fields).parts
@@ -181,7 +181,9 @@ def test_published_rules_of_vectors_are_reached_by_options():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["speculative", "sqs", "lantern", "sjd", "gsd", "scaled", "eagle", "eagle-chain"])
+@pytest.mark.parametrize(
+  "name", ["speculative", "sqs", "lantern", "sjd", "gsd", "scaled", "eagle", "eagle-chain", "block-head"]
+)
 def test_at_temperature_zero_every_method_draws_the_greedy_tokens(name):
   """Tokens cannot borrow probability then, so lossy methods also draw the greedy row."""
   options = {"max_gap": 0.0} if name == "gsd" else {"factor": 1.0} if name == "lantern" else {}

@@ -64,7 +64,8 @@ def test_every_method(name):
   assert speed.tokens_per_s * speed.row_s == pytest.approx(2 * model.num_tokens)
   if plan.draft is not None:
     assert speed.round_s == pytest.approx(speed.target.seconds + speed.draft_calls * speed.draft.seconds)
-    assert speed.draft_calls > 0 and speed.draft.inputs == (2 if name in ("eagle", "eagle-lantern") else 1)
+    inputs = {"eagle": 2, "eagle-lantern": 2, "block-head": 3}
+    assert speed.draft_calls > 0 and speed.draft.inputs == inputs.get(name, 1)
   parts = {need.name: need.bytes(2) for need in plan.memory.needs}
   tables = {"gsd": 12 * 12 * 4 + 2 * 4, "lantern": 12 * 2 * 4 + 4, "scaled": 4, "eagle-lantern": 12 * 2 * 4}  # and numbers
   assert parts.get("table of the acceptance rule", 0) == tables.get(name, 0)
@@ -103,7 +104,7 @@ def test_a_folder_of_janus(tmp_path):
   assert (model.num_tokens, model.vocab_size, model.guidance, model.grid, model.side) == (12, 10, 5.0, (3, 4), 48)
   assert MODELS["janus-pro-7b"].draft == "janus-pro-1b" and MODELS["janus-pro-7b"].side == 384
   for name in [name for name in PLANNED if METHODS[name].fits(methods.DISCRETE)]:
-    if name.startswith("eagle") or name == "ciar":
+    if METHODS[name].draft_family not in (None, methods.SAME_FAMILY):
       with pytest.raises(ValueError, match="a network that heads can be put on"):
         make_plan(model, H100, method=small(name))
     else:
