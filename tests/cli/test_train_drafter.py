@@ -1,4 +1,4 @@
-"""`jaxspec train eagle`, `block-head`, `draft` and `inter-head`: from a converted folder to a head that decodes; resuming, and errors."""
+"""`jaxspec train` of drafters: from a converted folder to a head that decodes; resuming, and errors."""
 
 import dataclasses
 import json
