@@ -106,6 +106,26 @@ EAGLE_LANTERN = row("eagle-lantern", "EAGLE-2 with LANTERN++, lambda 2", factor=
 NO_GAPS = grouped("G 50, no gap", group_size=50, max_gap=NO_GAP)
 EAGLE_TREES = trees("eagle", "EAGLE-2")
 TIMED = (PLAIN.but(label="plain decoding"), *EXACT, DEFAULT, lantern("lambda 2", factor=2.0), EAGLE_LANTERN)
+JACOBI = row("sjd", "SJD, first drafts from above")
+COPIED = row("ngram", "row above copied")
+ALL_METHODS = (
+  CHAIN, *against(CHAIN, CHAIN.but(label="speculative, block verification", verify="block")),
+  EAGLE_CHAIN, *against(EAGLE_CHAIN, EAGLE_CHAIN.but(label="EAGLE, chains, block verification", verify="block")), EAGLE,
+  SJD_FRESH, SJD, JACOBI,
+  *against(
+    JACOBI, JACOBI.but(label="SJD, block verification", verify="block"),
+    JACOBI.but(label="SJD, Gumbel drafts", recycle="gumbel"), JACOBI.but(label="SJD, branches of 4", branch=4, depth=3),
+    row("gsd", "GSD, G 14, first drafts from above"), row("scaled", "scaled by 2, first drafts from above", factor=2.0),
+  ),
+  COPIED, row("sqs", "SQS", draft="draft-1"), *against(CHAIN, lantern("lambda 2", factor=2.0)),
+  row("rows", "rows, width 8", width=8), row("rows", "rows, width 4", width=4),
+)  # fmt: skip
+BATCHED = (
+  PLAIN.but(label="plain decoding"),
+  *(CHAIN.but(label=f"speculative, gamma {gamma}", gamma=gamma) for gamma in (3, 7, "auto")),
+  EAGLE_CHAIN, EAGLE, COPIED,
+  *(JACOBI.but(label=f"SJD, window {window}", window=window) for window in (3, 7, "auto")),
+)  # fmt: skip
 # Top-p leaves two or three tokens at most positions, so that lossy rules have little effect. Tables without it show their
 # effect.
 WHOLE = SEVERAL | dict(sampling=(("top_p", 1.0),), timings=0)
@@ -255,6 +275,18 @@ TABLES = {
     rows=AUDITED,
     **WHOLE,
     notes=("TV per token: exact total variation between the distribution that a rule gives a token and the target's.",),
+  ),
+  "methods": Quality(
+    title="All methods on scenes",
+    rows=ALL_METHODS,
+    **(SEVERAL | dict(timings=0)),
+    notes=("Times of these methods over the batch are those of the table scenes:batches.",),
+  ),
+  "batches": Race(
+    title="Speed of exact methods on scenes over the batch",
+    bundle=BUNDLE,
+    texts=CAPTIONS,
+    heats=tuple(Heat(batch=size, turns=turns, rows=BATCHED) for size, turns in ((1, 12), (4, 12), (16, 8), (64, 6))),
   ),
   "rows": Quality(
     title="Rows of scenes in parallel over the width, without top-p",

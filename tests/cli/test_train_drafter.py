@@ -1,4 +1,4 @@
-"""`jaxspec train` of heads and drafts: from a converted folder to a head that decodes; resuming, and errors."""
+"""`jaxspec train` of drafters: from a converted folder to a head that decodes; resuming, and errors."""
 
 import dataclasses
 import json
