@@ -376,7 +376,7 @@ MUTANTS = (
   ),
   Mutant(
     "the target has no guidance", "jaxspec/methods/common.py",
-    "fns, side = sampling.side(target, features=features)", "fns, side = sampling.side(target, guided=False)",
+    "fns, side = sampling.side(target, features=features, levels=levels)", "fns, side = sampling.side(target, guided=False)",
     contract("speculative"),
   ),
   Mutant(
