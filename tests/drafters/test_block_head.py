@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_named():
     BlockDrafter(head, window=0, warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="num_layers of at least 1"):
     BlockHeadConfig(num_layers=0)
-  with pytest.raises(ValueError, match="ascending levels from 0 to 2, we instead got .1, 3."):
+  with pytest.raises(ValueError, match="ascending levels from 0 to 1, we instead got .1, 3."):
     with_levels(llamagen_fns(TARGET), (1, 3))
   with pytest.raises(ValueError, match="whose layers can be read one by one"):
     with_levels(markov_fns(3), (0,))
