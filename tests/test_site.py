@@ -30,6 +30,7 @@ ROWS = {
 }  # fmt: skip
 # Released networks that a page names where no shipped bundle has such tokens.
 RELEASED = {"weights/var-d24": (10, "scales"), "weights/dit-xl-2-256": (250, "denoising steps")}
+RELEASED |= {"weights/t2i": (256, "discrete")}
 
 
 def _is_there(module: str) -> bool:
@@ -158,7 +159,7 @@ def test_examples_of_the_methods_run(name):
   scope = {}
   (block,) = _examples(DOCS / "methods" / f"{name}.md")
   if any(folder in block for folder in RELEASED):
-    pytest.skip("needs released weights; tests/run/test_scales.py and test_states.py run such networks")
+    pytest.skip("needs released weights; other tests run such networks")
   exec(block, scope)
   out = scope["out"]
   assert len(out.texts or out.images) == 1 and (out.counters.target_calls > 0).all()

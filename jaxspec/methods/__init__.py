@@ -42,6 +42,7 @@ from jaxspec.methods.scale_ciar import ScaleCiar
 from jaxspec.methods.scale_speculative import ScaleSpeculative
 from jaxspec.methods.scaled import Scaled
 from jaxspec.methods.sjd import Sjd
+from jaxspec.methods.spatial import Spatial
 from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
 from jaxspec.methods.step_ciar import StepCiar
@@ -75,6 +76,7 @@ __all__ = [
   "Rows",
   "Scaled",
   "Sjd",
+  "Spatial",
   "Speculative",
   "Sqs",
   "StepCiar",
@@ -102,6 +104,7 @@ _OF_LIBRARY = (
   Eagle,
   EagleChain,
   EagleLantern,
+  Spatial,
   Ciar,
   Cspd,
   Parallel,

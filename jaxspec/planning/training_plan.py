@@ -2,7 +2,8 @@
 
 Bytes and operations are formulas over the shapes of the networks. A batch has ``B`` rows of ``P`` positions of a prompt and
 ``N`` tokens of ``V`` ids, ``T = P + N - 1``; guidance has ``G`` halves. A student reads its rows in ``A`` passes, 2 of an
-EAGLE head and 1 of others. Its loss compares ``C`` distributions: ``A``, or 3 for each head of an Inter-Head.
+EAGLE head and 1 of others; the windows of spatial heads cover a row about once. Its loss compares ``C`` distributions:
+``A``, or 3 for each head of an Inter-Head.
 
 | part | bytes |
 |---|---|
@@ -41,6 +42,7 @@ from jaxspec.planning.sizes import Sized, activation_bytes, pass_cost, sized
 from jaxspec.planning.speed import timed
 from jaxspec.training.distillation.eagle_student import EagleSettings
 from jaxspec.training.distillation.inter_head_student import InterHeadSettings
+from jaxspec.training.distillation.spatial_student import SpatialSettings
 from jaxspec.training.distillation.student import DistillationSettings
 
 _STATE_BYTES = 20  # of a parameter: itself, mean, two moments, gradient
@@ -88,6 +90,8 @@ def student_of(model: Model, settings: DistillationSettings) -> Sized:
   settings.check(dataclasses.replace(model.sized("float32").drawing, family_name=model.family))
   if isinstance(settings, EagleSettings):
     config: Any = EagleConfig.of(dataclasses.replace(model.config, dtype="float32"))
+  elif isinstance(settings, SpatialSettings):
+    config = settings.config_of(dataclasses.replace(model.config, dtype="float32"))
   else:
     config = dataclasses.replace(model.config, num_layers=settings.num_layers, dtype="float32")  # pyright: ignore
     if isinstance(settings, InterHeadSettings):
@@ -106,6 +110,7 @@ def training_plan(model: Model, settings: DistillationSettings, device: Device, 
   """
   student, target = student_of(model, settings), model.sized(dtype)
   is_eagle = isinstance(settings, EagleSettings)
+  reads_features = is_eagle or isinstance(settings, SpatialSettings)
   halves, rows = (2 if model.guidance != 1 else 1), settings.batch_size
   num_tokens, vocab = model.num_tokens, model.vocab_size
   if vocab is None:
@@ -116,8 +121,9 @@ def training_plan(model: Model, settings: DistillationSettings, device: Device, 
     compared = 3 * settings.num_heads
   students_rows = rows * (2 if getattr(settings, "guided", False) else 1)
   layers = passes * sum(trunk.layers for trunk in student.trunks)
-  if is_eagle:
-    row_bytes = 2 * (length + 1) * target.trunks[0].width  # float16
+  if reads_features:
+    num_features = length + 1 if is_eagle else num_tokens
+    row_bytes = 2 * num_features * target.trunks[0].width  # float16
   else:
     row_bytes = (4 * (students_rows // rows) if isinstance(settings, InterHeadSettings) else 2) * num_tokens * vocab
   is_kept = row_bytes * settings.num_samples <= settings.kept_gib * 2**30
@@ -139,7 +145,7 @@ def training_plan(model: Model, settings: DistillationSettings, device: Device, 
   step = timed(pass_cost(target, _ONE, halves * batch, 1, slots, cache_bytes=caches, logits=vocab), 1, device, dtype)
   read = timed(pass_cost(target, _ONE, halves * rows, length, length, logits=vocab), length, device, dtype)
   cost = pass_cost(student, _ONE, students_rows, length, length)
-  if is_eagle:  # its output matrix is the target's
+  if reads_features:  # its output matrix is the target's
     cost = cost._replace(operations=cost.operations + 2.0 * students_rows * length * vocab * target.trunks[0].width)
   updates = timed(cost * (passes * (1 + _BACKWARD)), length, device, peak)
   num_read = -(-settings.num_samples // rows) if is_kept else settings.loop.num_steps

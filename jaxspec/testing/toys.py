@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -97,6 +97,34 @@ def history_fns(vocab: int, length: int, *, prompt: int = 0, head: bool = False)
   return ModelFns(lambda key: {}, init_cache(1), apply, prefix_len, null_condition, _compact)
 
 
+@functools.cache
+def spatial_fns(vocab: int, length: int, columns: int) -> ModelFns:
+  """Spatial heads (`jaxspec.models.heads.spatial_heads`) with one vertical head, for `history_fns` of rows of ``columns``.
+
+  Parameters as of a head of `history_fns`. The row of a place depends on the newest pair and on the place. It is the last
+  one of the table if the pairs above do not hold the tokens that the newest pair has read.
+  """
+  known, base, top = length - 1, float(vocab + 1), float((vocab + 1) ** (length - 1))
+  last = rows_of_table(vocab, length) - 1
+
+  def apply(params, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None, slot=None):
+    newest, place = positions[:, :1], jnp.arange(positions.shape[1])[None]
+    index = jnp.concatenate([newest, positions + 1 - columns], axis=1)  # [B, 1 + K] of the pairs
+    digit = jnp.where(index < known, base ** jnp.clip(index, 0, known), 0.0)
+    names = inputs.features[..., 0] + (inputs.tokens + 1) * digit
+    whole = names[:, :1]
+    unit = base ** jnp.clip(index + 1, 0, known)
+    read = top * jnp.floor(whole / top) + whole % top % unit  # the newest name without the tokens after a pair
+    agrees = jnp.all((names == read) | (index < 0) | (index > newest), axis=1, keepdims=True)
+    row = jnp.where(agrees, (whole + place) % last, last).astype(jnp.int32)
+    return ModelOutput(params["output"][row] + params["own"][row], inputs.features), None
+
+  def cache(batch, max_len):
+    return Pairs(jnp.zeros((batch, columns), jnp.int32), jnp.zeros((batch, columns, 1)))
+
+  return ModelFns(lambda key: {}, cache, apply, lambda condition: 0, lambda params, condition: condition)
+
+
 def _num_conditions(vocab: int, prompt: int) -> int:
   return (vocab + 1) ** prompt if prompt else CLASSES + 1
 
@@ -116,6 +144,11 @@ def head(vocab: int, length: int, logits: np.ndarray, prompt: int = 0) -> Networ
   """A head whose logits are its target's plus these."""
   fns = history_fns(vocab, length, prompt=prompt, head=True)
   return Network(fns, {"own": jnp.asarray(logits, jnp.float32)}, name="head")
+
+
+def spatial_heads(vocab: int, length: int, columns: int, logits: np.ndarray) -> Network:
+  """Spatial heads whose logits are their target's plus these."""
+  return Network(spatial_fns(vocab, length, columns), {"own": jnp.asarray(logits, jnp.float32)}, name="spatial heads")
 
 
 def joint(probs: np.ndarray, vocab: int, length: int, condition: int = 0) -> np.ndarray:
@@ -145,7 +178,8 @@ class Toy:
 
   Attributes:
     name: its name in messages.
-    target: of discrete tokens, as are ``draft`` and ``head``, which reads the target's features.
+    target: of discrete tokens, as is ``draft``.
+    heads: drafts that read the target's features, by `Method.draft_family`.
     context: build context of a method.
     conditions: a batch of conditions, which rows take in turn.
     joint: ``[conditions] + [V] * N``, the exact distribution of a condition and the tokens after it.
@@ -154,7 +188,7 @@ class Toy:
   name: str
   target: Network
   draft: Network
-  head: Network
+  heads: Mapping[str, Network]
   context: BuildContext
   conditions: PyTree
   joint: np.ndarray
@@ -172,9 +206,12 @@ def _toy(name: str, prompt: int, grid: tuple[int, int] | None, conditions: PyTre
   vectors = lambda: jnp.asarray([[1.0, 0.0], [0.9, 0.2], [0.1, 1.0]])  # two are close, for relaxed rules
   space = TokenSpace(vocab_size=vocab, num_tokens=length, grid=grid, codebook=vectors, embedding=vectors)
   probs = softmax(logits)
+  heads = {"eagle": head(vocab, length, noise, prompt)}
+  if grid is not None:
+    heads["spatial"] = spatial_heads(vocab, length, grid[1], noise)
   return Toy(
     name, host(vocab, length, logits, prompt), host(vocab, length, logits + noise, prompt),
-    head(vocab, length, noise, prompt), BuildContext(SamplingConfig(), space), conditions,
+    heads, BuildContext(SamplingConfig(), space), conditions,
     np.stack([joint(probs, vocab, length, number) for number in numbers]) / len(numbers),
   )  # fmt: skip
 

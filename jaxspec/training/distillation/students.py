@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from jaxspec.training.distillation.draft_student import DraftSettings, draft_student
 from jaxspec.training.distillation.eagle_student import EagleSettings, eagle_student
 from jaxspec.training.distillation.inter_head_student import InterHeadSettings, inter_head_student
+from jaxspec.training.distillation.spatial_student import SpatialSettings, spatial_student
 from jaxspec.training.distillation.student import Student
 
 
@@ -28,6 +29,7 @@ class StudentKind(NamedTuple):
 
 STUDENTS: dict[str, StudentKind] = {
   "eagle": StudentKind(EagleSettings, eagle_student, "eagle-chain"),
+  "spatial": StudentKind(SpatialSettings, spatial_student, "spatial"),
   "draft": StudentKind(DraftSettings, draft_student, "speculative"),
   "inter-head": StudentKind(InterHeadSettings, inter_head_student, "ciar"),
 }
