@@ -17,7 +17,8 @@ from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.models import guidance
 from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.guidance import Guided
-from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.verifiers.target import target_features

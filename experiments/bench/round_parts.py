@@ -30,7 +30,7 @@ from jaxspec.core.state import DecodeState
 from jaxspec.core.types import ModelFns, PyTree
 from jaxspec.io.shipped import named
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.models.heads.feature_head import attach, borrowed
 from jaxspec.run import measure
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import head_fns

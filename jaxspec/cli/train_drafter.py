@@ -1,4 +1,4 @@
-"""``jaxspec train eagle``, ``spatial``, ``draft`` and ``inter-head``: drafters of a target learn from rows that it draws."""
+"""``jaxspec train eagle``, ``spatial``, ``draft`` and others: drafters of a target learn from rows that it draws."""
 
 from __future__ import annotations
 
@@ -65,6 +65,14 @@ eagle = _command(
   jaxspec train eagle --model own --prompt-file prompts.txt --export own
   jaxspec train eagle --model weights/t2i --tokenizer weights/vq --text-encoder weights/t5 \\
     --prompt-file prompts.txt --config eagle.toml
+  """,
+)
+block_head = _command(
+  "block-head",
+  """Train a block head: it drafts a block in one pass, from features of three layers of the target (method block-head).
+
+  \b
+  jaxspec train block-head --model own --prompt-file prompts.txt --set gamma=7 --export own
   """,
 )
 spatial = _command(

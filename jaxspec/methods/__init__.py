@@ -15,6 +15,7 @@ from jaxspec.core.options import suggestion
 from jaxspec.core.plugins import Registry
 from jaxspec.errors import OptionError
 from jaxspec.methods.ar import Plain
+from jaxspec.methods.block_head import BlockHead
 from jaxspec.methods.ciar import Ciar
 from jaxspec.methods.cspd import Cspd
 from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
@@ -55,6 +56,7 @@ __all__ = [
   "SAME_FAMILY",
   "DENOISING_STEPS",
   "CONTINUOUS",
+  "BlockHead",
   "BuildContext",
   "Ciar",
   "Cspd",
@@ -104,6 +106,7 @@ _OF_LIBRARY = (
   Eagle,
   EagleChain,
   EagleLantern,
+  BlockHead,
   Spatial,
   Ciar,
   Cspd,

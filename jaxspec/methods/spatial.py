@@ -8,17 +8,14 @@ from typing import ClassVar
 from jaxspec.core.network import Network
 from jaxspec.core.types import Drafter, ModelFns
 from jaxspec.drafters.spatial_drafter import SpatialDrafter
-from jaxspec.methods.auto_width import adaptive
-from jaxspec.methods.common import ExactTest
-from jaxspec.methods.eagle import _Continues
+from jaxspec.methods.feature_methods import FeatureChain
 from jaxspec.methods.method import BuildContext, Parts, need
-from jaxspec.methods.speculative import ChainMethod
 
 FAMILY = "spatial"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Spatial(_Continues, ExactTest, ChainMethod):
+class Spatial(FeatureChain):
   """Speculative decoding with spatial heads, which draft a window of an image in one pass; exact.
 
   A horizontal head predicts each place of the window from the target's newest feature, and vertical heads predict it from
@@ -46,5 +43,4 @@ class Spatial(_Continues, ExactTest, ChainMethod):
     places = getattr(need(draft, "a draft network", self.name).config, "num_places", None)
     if places is not None and self.drafts_per_round() > places:
       raise ValueError(f"Must have gamma of at most the {places} places of the heads, we instead got {self.gamma}")
-    parts = super().build(target, draft, context)
-    return parts if self.table is None else adaptive(parts, self.table)
+    return super().build(target, draft, context)

@@ -71,8 +71,8 @@ def check_exact(
     if not method.fits(DISCRETE):
       raise ValueError(f"Must have a method that draws discrete tokens, we instead got {method.name} for {method.tokens}")
     build = method.build
-  family = method.draft_family if isinstance(method, Method) else None
-  return min(_check_target(build, TOYS[name](), family, rows, seed) for name in targets)
+  draft_family = method.draft_family if isinstance(method, Method) else None
+  return min(_check_target(build, TOYS[name](), draft_family, rows, seed) for name in targets)
 
 
 def _build(

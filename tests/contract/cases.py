@@ -74,9 +74,10 @@ class Case:
     if not self.draws_ids:
       return Decoder(networks.vectors(1), draft=networks.vectors(2), **fields)
     fields |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=(2, 3), codebook=lambda: jnp.asarray(CODES)))
-    heads = {"eagle": lambda: networks.head(V, N, NOISE), "spatial": lambda: networks.spatial_heads(V, N, 3, NOISE)}
-    make = heads.get(self.method.draft_family, lambda: networks.host(V, N, LOGITS + NOISE))
-    return Decoder(networks.host(V, N, LOGITS), draft=make(), **fields)
+    heads = {"eagle": networks.head, "block_head": networks.block_head, "spatial": networks.spatial_heads}
+    make_head = heads.get(self.method.draft_family)
+    draft = networks.host(V, N, LOGITS + NOISE) if make_head is None else make_head(V, N, NOISE)
+    return Decoder(networks.host(V, N, LOGITS), draft=draft, **fields)
 
   def parts(self) -> Parts:
     """New parts."""
@@ -135,6 +136,7 @@ CASES = {
   "eagle": Case(methods.Eagle(**EAGLE), num_alone=3, prefix=2, acceptance=0.576),
   "eagle-chain": Case(methods.EagleChain(gamma=2), num_alone=3, prefix=2, acceptance=0.764),
   "eagle-lantern": Case(methods.EagleLantern(**EAGLE, num_neighbours=1), acceptance=0.643),
+  "block-head": Case(methods.BlockHead(gamma=3), num_alone=3, prefix=2, acceptance=0.555),
   "spatial": Case(methods.Spatial(gamma=2), num_alone=3, prefix=2),
   "ciar": Case(CIAR, num_alone=3, acceptance=0.713),
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), widths=(1, 4), acceptance=0.805),
@@ -159,6 +161,7 @@ MORE = {
   "speculative, no bonus": Case(methods.Speculative(gamma=2, bonus=False), WARPED),
   "sqs, no bonus": Case(dataclasses.replace(SQS, bonus=False), history_free=False),
   "eagle-chain, block": Case(methods.EagleChain(gamma=3, verify="block")),
+  "block-head, block, guided": Case(methods.BlockHead(gamma=2, verify="block"), WARPED),
   "spatial, a wide window": Case(methods.Spatial(gamma=4)),
   "spatial, block": Case(methods.Spatial(gamma=3, verify="block")),
   "spatial, guided": Case(methods.Spatial(gamma=2), WARPED),

@@ -16,6 +16,8 @@ from jaxspec.models.continuous_fns import HeadFns
 from jaxspec.models.nn.causal import wanted
 from jaxspec.testing.toys import (
   CLASSES,
+  block_head,
+  block_head_fns,
   head,
   history_fns,
   host,
@@ -23,11 +25,15 @@ from jaxspec.testing.toys import (
   joint,
   rows_of_table,
   softmax,
+  spatial_fns,
   spatial_heads,
   sum_seen,
 )
 
-__all__ = ["CLASSES", "head", "history_fns", "host", "joint", "rows_of_table", "softmax", "spatial_heads", "vectors"]
+__all__ = [
+  "CLASSES", "block_head", "block_head_fns", "head", "history_fns", "host", "joint", "rows_of_table", "softmax",
+  "spatial_fns", "spatial_heads", "vectors",
+]  # fmt: skip
 
 
 @functools.cache

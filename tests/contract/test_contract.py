@@ -39,7 +39,8 @@ def test_every_method_has_a_case():
   assert {case.method.name for case in CASES.values()} == set(METHODS)
   # Every drafter reads a prefix in some case.
   prefixed = {case.method.name for case in CASES.values() if case.target_prefix >= 2}
-  assert prefixed >= {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "spatial", "ciar", "cspd"}
+  wanted = {"speculative", "sqs", "sjd", "eagle", "eagle-chain", "block-head", "spatial", "ciar", "cspd"}
+  assert prefixed >= wanted
 
 
 # Some differ from a default case in their rule or their prefix alone; others are enumerated or have their own
@@ -101,7 +102,7 @@ def test_a_verifier_may_commit_blocks(drafts):
   assert out.counters.rounds.min() < N - 1
 
 
-NO_BONUS = slow_but(["speculative", "eagle-chain", "sqs", "sjd", "eagle", "ciar"], ["speculative"])
+NO_BONUS = slow_but(["speculative", "eagle-chain", "block-head", "sqs", "sjd", "eagle", "ciar"], ["speculative"])
 
 
 @pytest.mark.parametrize("name", NO_BONUS)
@@ -123,7 +124,7 @@ def test_a_verifier_may_add_nothing(name):
   assert (out.origin == Origin.DRAFT).any()
 
 
-@pytest.mark.parametrize("name", slow_but(["speculative", "eagle-chain"], ["eagle-chain"]))
+@pytest.mark.parametrize("name", slow_but(["speculative", "eagle-chain", "block-head"], ["eagle-chain"]))
 def test_a_round_may_commit_nothing(name):
   """The next one begins where it began, with other random numbers."""
   case = CASES[name]

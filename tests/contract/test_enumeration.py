@@ -19,6 +19,7 @@ from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import rng
+from jaxspec.drafters.block_drafter import BlockDrafter
 from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
 from jaxspec.drafters.ciar_draws import DenseDraw
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
@@ -40,7 +41,6 @@ from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.testing import Tape, assert_same_cdf, enumerate_outcomes, first_draw, round_draws
-from jaxspec.testing.toys import spatial_fns
 from jaxspec.verifiers.ciar_target import CiarVerifier
 from jaxspec.verifiers.target import target_features, target_logits
 from tests.contract import networks
@@ -107,8 +107,13 @@ def _eagle_chain(rule=jaxspec.lossless):
   return drafter, _judge(rule, target_features), lambda seed: _head_side(_halves(seed + 100))
 
 
+def _block_head(rule=jaxspec.lossless):
+  drafter = BlockDrafter(networks.block_head_fns(V, N), window=WINDOW, warp=WARP)
+  return drafter, _judge(rule, target_features), lambda seed: _head_side(_halves(seed + 100))
+
+
 def _spatial(rule=jaxspec.lossless):
-  drafter = SpatialDrafter(spatial_fns(V, N, columns=2), window=WINDOW, columns=2, warp=WARP)
+  drafter = SpatialDrafter(networks.spatial_fns(V, N, 2), window=WINDOW, columns=2, warp=WARP)
   return drafter, _judge(rule, target_features), lambda seed: _head_side(_halves(seed + 100))
 
 
@@ -137,6 +142,8 @@ FAMILIES = {
   "jacobi, coupled": (functools.partial(_jacobi, "coupled", COPIES), [(0, 1), (0, WINDOW)], TESTS, 39 / 82),
   "eagle": (_eagle_tree, [(), ()], ((2,) * 4, (2, 2)), 51 / 64),
   "eagle chain": (_eagle_chain, SAMPLED, TESTS, 11 / 19),
+  "block head": (_block_head, SAMPLED, TESTS, 45 / 76),
+  "block head, block": (functools.partial(_block_head, block), SAMPLED, BLOCK, 45 / 76),
   "spatial": (_spatial, SAMPLED, TESTS, 45 / 76),
   "sqs, topk": (functools.partial(_sqs, topk_lattice(V, 2, ell=2), TOP), SAMPLED, TESTS, 17 / 42),
   "sqs, conformal": (functools.partial(_sqs, conformal_lattice(V, 2, ell=2), THRESHOLD), SAMPLED, TESTS, 31 / 84),
@@ -172,7 +179,8 @@ def all_outcomes(family):
 
 # The rule is that of chains, the drafter that of "eagle chain".
 @pytest.mark.parametrize(
-  "family", slow_but(FAMILIES, FAMILIES.keys() - {"eagle chain, block", "spatial, block", "chain, block, no bonus"})
+  "family",
+  slow_but(FAMILIES, FAMILIES.keys() - {"eagle chain, block", "spatial, block", "chain, block, no bonus", "block head"}),
 )
 def test_every_outcome_of_a_decode(family):
   drafter, verifier, draft_params = FAMILIES[family][0]()

@@ -18,7 +18,7 @@ from jaxspec.core.network import Network
 from jaxspec.drafters.spatial_drafter import SpatialDrafter
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
 from jaxspec.models.guidance import guided
-from jaxspec.models.heads.eagle_head import attach
+from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.heads.spatial_heads import SpatialConfig, SpatialHeads, known_above, spatial_fns
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import llamagen_fns

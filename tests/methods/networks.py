@@ -15,6 +15,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.models.conditions import OrderedLabels
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
+from jaxspec.models.heads.block_head import BlockHeadConfig, block_head_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.heads.spatial_heads import SpatialConfig, spatial_fns
 from jaxspec.models.llamagen import llamagen_fns
@@ -61,11 +62,17 @@ def head() -> Network:
 
 
 @functools.cache
+def block_head() -> Network:
+  config = BlockHeadConfig.of(helpers.TARGET)
+  fns = block_head_fns(config)
+  return Network(fns, helpers.random_params(fns, 3, scale=0.15), config, name="block head")
+
+
+@functools.cache
 def spatial_heads() -> Network:
   config = SpatialConfig.of(helpers.TARGET, num_places=7)
-  return Network(
-    spatial_fns(config), helpers.random_params(spatial_fns(config), 3, scale=0.15), config, name="spatial heads"
-  )
+  fns = spatial_fns(config)
+  return Network(fns, helpers.random_params(fns, 3, scale=0.15), config, name="spatial heads")
 
 
 @functools.cache
@@ -98,6 +105,7 @@ SMALL = {
   "sjd": {"window": 3}, "gsd": {"window": 3, "group_size": 2}, "scaled": {"window": 3},
   "eagle": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1}, "eagle-chain": {"gamma": 2},
   "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
+  "block-head": {"gamma": 3},
   "spatial": {"gamma": 3},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
   "rows": {"width": 2},
@@ -124,8 +132,9 @@ def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
   else:
     known = dict(target=markov(0), draft=markov(1), sampling=sampling or SamplingConfig())
     known |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=GRID, codebook=lambda: codebook()[:V]))
-    if name.startswith("eagle") or name == "spatial":
-      draft = spatial_heads() if name == "spatial" else head()
+    heads = {"eagle": head, "block_head": block_head, "spatial": spatial_heads}
+    if method.draft_family in heads:
+      draft = heads[method.draft_family]()
       known |= dict(target=host(), draft=draft, space=TokenSpace(num_tokens=16, grid=(4, 4), codebook=codebook))
   of_space = {field.name: fields.pop(field.name) for field in dataclasses.fields(TokenSpace) if field.name in fields}
   space = dataclasses.replace(known.get("space", TokenSpace(known["sampling"].tokens)), **of_space)

@@ -64,7 +64,7 @@ def test_equal_settings_give_equal_parts(name):
 # Missing inputs of methods besides a draft network.
 NEEDS = {"gsd": {"codebook", "vocab_size"}} | dict.fromkeys(("lantern", "eagle-lantern"), {"codebook"})
 NEEDS |= dict.fromkeys(("sqs", "sjd", "scaled", "ciar"), {"vocab_size"})
-NEEDS |= dict.fromkeys(("ar", "speculative", "eagle", "eagle-chain", "spatial"), set())
+NEEDS |= dict.fromkeys(("ar", "speculative", "eagle", "eagle-chain", "block-head", "spatial"), set())
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -74,7 +74,7 @@ def test_missing_parts_are_named(name):
     ("draft", "a draft network"), ("vocab_size", "vocab_size"), ("codebook", "the codebook of the image tokenizer")
   ):  # fmt: skip
     fields = {field: None}
-    if field == "vocab_size" and (name.startswith("eagle") or name == "spatial"):
+    if field == "vocab_size" and cls.draft_family in ("eagle", "block_head", "spatial"):
       continue  # given by the config
     try:
       decoder(small(name), **fields).parts
@@ -184,7 +184,7 @@ def test_published_rules_of_vectors_are_reached_by_options():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "name", ["speculative", "sqs", "lantern", "sjd", "gsd", "scaled", "eagle", "eagle-chain", "spatial"]
+  "name", ["speculative", "sqs", "lantern", "sjd", "gsd", "scaled", "eagle", "eagle-chain", "block-head", "spatial"]
 )
 def test_at_temperature_zero_every_method_draws_the_greedy_tokens(name):
   """Tokens cannot borrow probability then, so lossy methods also draw the greedy row."""

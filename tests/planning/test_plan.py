@@ -64,7 +64,7 @@ def test_every_method(name):
   assert speed.tokens_per_s * speed.row_s == pytest.approx(2 * model.num_tokens)
   if plan.draft is not None:
     assert speed.round_s == pytest.approx(speed.target.seconds + speed.draft_calls * speed.draft.seconds)
-    inputs = {"eagle": 2, "eagle-lantern": 2, "spatial": 3}
+    inputs = {"eagle": 2, "eagle-lantern": 2, "block-head": 3, "spatial": 3}
     assert speed.draft_calls > 0 and speed.draft.inputs == inputs.get(name, 1)
   parts = {need.name: need.bytes(2) for need in plan.memory.needs}
   tables = {"gsd": 12 * 12 * 4 + 2 * 4, "lantern": 12 * 2 * 4 + 4, "scaled": 4, "eagle-lantern": 12 * 2 * 4}  # and numbers

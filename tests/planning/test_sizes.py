@@ -11,7 +11,8 @@ from jaxspec.core.platform import tracing_for
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import OrderedLabels, Pairs
-from jaxspec.models.heads.eagle_head import EagleConfig, attach
+from jaxspec.models.heads.eagle_head import EagleConfig
+from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.janus import JanusConfig
 from jaxspec.models.language.emu3 import Emu3Config

@@ -12,7 +12,7 @@ p - 1, as in an EAGLE head (`jaxspec.models.heads.eagle_head`).
    logits. Without this MLP the row would be the product of the rows of the heads.
 
 Rows do not depend on the tokens that other places draw. The embedding table and the output matrix are the target's
-(`jaxspec.models.heads.eagle_head.borrowed`).
+(`jaxspec.models.heads.feature_head.borrowed`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from jaxspec.core.mesh import constrain
 from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.heads.eagle_head import HOST_TABLES, EagleConfig
+from jaxspec.models.heads.feature_head import HOST_TABLES, FeatureHeadConfig
 from jaxspec.models.nn.call import call
 from jaxspec.models.nn.linear import Embedding, Linear
 from jaxspec.models.nn.mlp import SwiGLU
@@ -79,7 +79,7 @@ class SpatialConfig:
     Raises:
       ValueError: for a target without a trunk for heads, or whose tokens have no rows.
     """
-    fields = EagleConfig.of(host)
+    fields = FeatureHeadConfig.of(host)
     if fields.grid == 1:
       raise ValueError(f"Must have a target that draws images for spatial heads, we instead got a {type(host).__name__}")
     same = {name: getattr(fields, name) for name in ("dim", "ffn_hidden", "vocab_size", "num_tokens", "dtype")}
@@ -164,7 +164,7 @@ def spatial_fns(config: SpatialConfig) -> ModelFns:
   (`jaxspec.drafters.spatial_drafter`); it does not grow with the row.
 
   ``init`` gives the heads' own parameters; ``apply`` takes them with the target's tables
-  (`jaxspec.models.heads.eagle_head.attach`).
+  (`jaxspec.models.heads.feature_head.attach`).
   """
   module = SpatialHeads(config)
 

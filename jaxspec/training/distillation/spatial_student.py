@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.network import Network
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.models.heads.feature_head import attach, borrowed
 from jaxspec.models.heads.spatial_heads import SpatialConfig, SpatialHeads, known_above, spatial_fns
 from jaxspec.models.nn.call import call
 from jaxspec.run.pipeline import Pipeline
