@@ -110,7 +110,7 @@ def test_a_folder_of_janus(tmp_path):
   assert (model.num_tokens, model.vocab_size, model.guidance, model.grid, model.side) == (12, 10, 5.0, (3, 4), 48)
   assert MODELS["janus-pro-7b"].draft == "janus-pro-1b" and MODELS["janus-pro-7b"].side == 384
   for name in [name for name in PLANNED if METHODS[name].fits(methods.DISCRETE)]:
-    if name.startswith("eagle") or name in ("spatial", "ciar"):
+    if METHODS[name].draft_family not in (None, methods.SAME_FAMILY):
       with pytest.raises(ValueError, match="a network that heads can be put on"):
         make_plan(model, H100, method=small(name))
     else:
