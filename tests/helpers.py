@@ -74,7 +74,7 @@ def labels(rows: int) -> ClassLabels:
   return ClassLabels(jnp.arange(rows, dtype=jnp.int32) % 3)
 
 
-TARGET = LlamaGenConfig(num_layers=2, dim=32, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
+TARGET = LlamaGenConfig(num_layers=1, dim=32, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
 DRAFT = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
 
 
@@ -109,7 +109,7 @@ def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jax
 
 
 CAPTIONS = LlamaGenConfig(
-  model_type="t2i", num_layers=2, dim=32, num_heads=4, num_kv_heads=2, vocab_size=13, num_tokens=16, prefix_len=5,
+  model_type="t2i", num_layers=1, dim=32, num_heads=4, num_kv_heads=2, vocab_size=13, num_tokens=16, prefix_len=5,
   caption_dim=6, multiple_of=16,
 )  # fmt: skip
 

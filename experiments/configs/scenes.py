@@ -31,6 +31,10 @@ SJD_FRESH = row("sjd", "SJD, fresh", recycle="fresh", point_mass=True, **UNIFORM
 CHAIN = row("speculative", "speculative, one layer", draft="draft-1")
 EAGLE_CHAIN, EAGLE = row("eagle-chain", "EAGLE, chains"), row("eagle", "EAGLE-2")
 EXACT = (CHAIN, SJD_FRESH, SJD, EAGLE_CHAIN, EAGLE)
+BLOCK, BLOCK_TOGETHER = (
+  row("block-head", f"block head{label}", draft="block-2", **given)
+  for label, given in (("", {}), (", verify block", {"verify": "block"}))
+)
 LOCAL = row("ciar", "CIAR, everything local", tau=OPEN, draft=EDGE)
 
 NO_LIMIT = 4.0  # the largest squared distance of unit vectors
@@ -106,6 +110,26 @@ SPATIAL = tuple(row("spatial", f"spatial heads, window {gamma}", draft="spatial"
 SPATIAL_BLOCK = SPATIAL[-1].but(label="spatial heads, window 15, block", verify="block")
 TRAINED = "runs/devices"  # `python -m experiments.train.devices spatial`
 TIMED = (PLAIN.but(label="plain decoding"), *EXACT, DEFAULT, lantern("lambda 2", factor=2.0), EAGLE_LANTERN)
+JACOBI = row("sjd", "SJD, first drafts from above")
+COPIED = row("ngram", "row above copied")
+ALL_METHODS = (
+  CHAIN, *against(CHAIN, CHAIN.but(label="speculative, block verification", verify="block")),
+  EAGLE_CHAIN, *against(EAGLE_CHAIN, EAGLE_CHAIN.but(label="EAGLE, chains, block verification", verify="block")), EAGLE,
+  SJD_FRESH, SJD, JACOBI,
+  *against(
+    JACOBI, JACOBI.but(label="SJD, block verification", verify="block"),
+    JACOBI.but(label="SJD, Gumbel drafts", recycle="gumbel"), JACOBI.but(label="SJD, branches of 4", branch=4, depth=3),
+    row("gsd", "GSD, G 14, first drafts from above"), row("scaled", "scaled by 2, first drafts from above", factor=2.0),
+  ),
+  COPIED, row("sqs", "SQS", draft="draft-1"), *against(CHAIN, lantern("lambda 2", factor=2.0)),
+  row("rows", "rows, width 8", width=8), row("rows", "rows, width 4", width=4),
+)  # fmt: skip
+BATCHED = (
+  PLAIN.but(label="plain decoding"),
+  *(CHAIN.but(label=f"speculative, gamma {gamma}", gamma=gamma) for gamma in (3, 7, "auto")),
+  EAGLE_CHAIN, EAGLE, COPIED,
+  *(JACOBI.but(label=f"SJD, window {window}", window=window) for window in (3, 7, "auto")),
+)  # fmt: skip
 # Top-p leaves two or three tokens at most positions, so that lossy rules have little effect. Tables without it show their
 # effect.
 WHOLE = SEVERAL | dict(sampling=(("top_p", 1.0),), timings=0)
@@ -241,11 +265,32 @@ TABLES = {
     **SEVERAL,
     notes=("Published trees of 60 nodes are for hosts whose pass costs the same for 60 tokens as for one.",),
   ),  # fmt: skip
+  "block_head": Quality(
+    title="Blocks of one draft pass on scenes",
+    rows=(CHAIN, EAGLE_CHAIN, SJD, BLOCK, BLOCK_TOGETHER),
+    **(SEVERAL | dict(bundle="runs/devices", scorer=Scenes(64))),
+    notes=(
+      "The head is that of `python -m experiments.train.devices --out runs/devices block-2`; no bundle ships it.",
+      "All rows are exact: images differ by chance alone.",
+    ),
+  ),
   "audit": Quality(
     title="Exact bias of tokens beside the loss of images, without top-p",
     rows=AUDITED,
     **WHOLE,
     notes=("TV per token: exact total variation between the distribution that a rule gives a token and the target's.",),
+  ),
+  "methods": Quality(
+    title="All methods on scenes",
+    rows=ALL_METHODS,
+    **(SEVERAL | dict(timings=0)),
+    notes=("Times of these methods over the batch are those of the table scenes:batches.",),
+  ),
+  "batches": Race(
+    title="Speed of exact methods on scenes over the batch",
+    bundle=BUNDLE,
+    texts=CAPTIONS,
+    heats=tuple(Heat(batch=size, turns=turns, rows=BATCHED) for size, turns in ((1, 12), (4, 12), (16, 8), (64, 6))),
   ),
   "rows": Quality(
     title="Rows of scenes in parallel over the width, without top-p",

@@ -147,6 +147,11 @@ PICTURES = {
     ),
     _TREE,
   ),
+  "block-head": Picture((
+    Strip("One pass of a head gives a row for every draft", "cccdddd"),
+    Strip("One pass of the target tests each draft: min(1, p/q)", "cccVVX-"),
+    Strip(_COMMITTED, "cccAAT"),
+  )),
   "ciar": Picture((
     Strip("Edge: accepts certain tokens, drafts from the first other", "cccLLL?dd"),
     Strip("Cloud: one pass reads all, and tests the window", "cccLLLVX-"),

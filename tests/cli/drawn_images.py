@@ -19,6 +19,7 @@ METHODS = {
   "lantern": ("--gamma", 2, "--num-neighbours", 3),
   "eagle": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1),
   "eagle-chain": ("--gamma", 2),
+  "block-head": ("--gamma", 2),
   "eagle-lantern": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1, "--num-neighbours", 3),
   "ciar": ("--gamma", 2, "--tau", 0.1),
 }
@@ -27,6 +28,7 @@ DRAFTS = {
   "lantern": "draft",
   "eagle": "head",
   "eagle-chain": "head",
+  "block-head": "block",
   "eagle-lantern": "head",
   "ciar": "edge",
 }

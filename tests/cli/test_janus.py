@@ -16,7 +16,7 @@ METHODS = {
   "sqs": ("--max-drafts", 2),
 }
 DRAFTING = ("speculative", "lantern", "sqs")
-HEADS = ("eagle", "eagle-chain", "eagle-lantern", "ciar")
+HEADS = ("eagle", "eagle-chain", "eagle-lantern", "block-head", "ciar")
 
 
 @pytest.mark.slow

@@ -153,6 +153,7 @@ CHOICE = dict(round_times=("0:1", "1:1.2", "3:1.45"))
 CONTRACT = {
   "speculative": Case(methods.Speculative(gamma="auto", **CHOICE), prefix=2),
   "eagle-chain": Case(methods.EagleChain(gamma="auto", **CHOICE), prefix=2),
+  "block-head": Case(methods.BlockHead(gamma="auto", **CHOICE), prefix=2),
   "sjd": Case(methods.Sjd(window="auto", initial="left", **CHOICE), prefix=2),
   "gsd": Case(methods.Gsd(window="auto", group_size=2, **CHOICE)),
   "speculative, block": Case(methods.Speculative(gamma="auto", verify="block", **CHOICE)),

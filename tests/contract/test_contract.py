@@ -148,12 +148,18 @@ def test_a_round_may_commit_nothing(name):
   testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
 
 
+# Their drafters read a prefix in the cases of the methods that differ in the rule alone.
+OTHER_RULES = {"lantern", "gsd", "scaled", "eagle-lantern"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*(name for name, case in CASES.items() if not case.target_prefix), *MORE])
+@pytest.mark.parametrize(
+  "name", [*(name for name, case in CASES.items() if not case.target_prefix and name not in OTHER_RULES), *MORE]
+)
 def test_whole_contract(name):
-  """All clauses after a prefix for the cases without one, and for more settings; with JAX's own keys."""
+  """All clauses after a prefix for the cases without one, and for more settings; CIAR with JAX's own keys."""
   case = (CASES | MORE)[name]
   case = dataclasses.replace(case, prefix=min(2, case.decoder.context.space.num_tokens - 2))  # some tokens remain to draft
-  out = _check(case, num_alone=3, key=jax.random.key(5))
+  out = _check(case, num_alone=3, **({"key": jax.random.key(5)} if name == "ciar" else {}))
   if name == "sqs, no bonus":
     np.testing.assert_allclose(out.report.sparsifier.value, _thresholds(case.method, out, case.prefix), atol=1e-5)

@@ -108,7 +108,7 @@ SMALL = {
   "block-head": {"gamma": 3},
   "spatial": {"gamma": 3},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
-  "rows": {"width": 2},
+  "rows": {"width": 2}, "ngram": {"window": 2},
   "scale-speculative": {"gamma": 1}, "step-speculative": {"gamma": 2},
   "scale-ciar": {"max_window": 1, "tau": 0.8, "score": "max_prob"},
   "step-ciar": {"tau": 0.5, "max_run": 3, "score": "random"},

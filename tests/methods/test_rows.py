@@ -17,7 +17,7 @@ from jaxspec.sampling import SamplingConfig
 from jaxspec.sampling.row_schedule import row_schedule
 from jaxspec.testing.tape import Tape, enumerate_outcomes, first_draw, round_draws
 from tests.contract import networks
-from tests.helpers import labels
+from tests.helpers import labels, slow_but
 from tests.methods.networks import decoder, host, small
 
 V, GRID = 3, (2, 3)
@@ -45,7 +45,10 @@ def test_passes_of_published_grids(grid, width, passes):
   assert plan.num_inputs == (1 if width == columns else min(columns // width + 1, grid[0]))
 
 
-@pytest.mark.parametrize("rows, sampling", [(1, SamplingConfig()), (33, SamplingConfig(cfg_scale=2.0, top_k=5))])
+_GUIDED = (33, SamplingConfig(cfg_scale=2.0, top_k=5))
+
+
+@pytest.mark.parametrize("rows, sampling", slow_but([(1, SamplingConfig()), _GUIDED], [_GUIDED]))
 def test_a_width_of_all_columns_is_plain_decoding(rows, sampling):
   """The same tokens, bit for bit; a smaller width has other ones, in fewer passes."""
   draw = lambda method: decoder(method, sampling, target=host(), num_tokens=16, grid=(4, 4))(labels(rows), key=7)

@@ -72,6 +72,7 @@ _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.p
 _CONSTRUCTORS = "jaxspec/core/constructors.py"
 _PAIRS = "jaxspec/drafters/eagle_state.py"
 _SMALL = "jaxspec/drafters/small_model.py"
+_BLOCK_DRAFTER = "jaxspec/drafters/block_drafter.py"
 
 MUTANTS = (
   # Acceptance of chains.
@@ -239,6 +240,15 @@ MUTANTS = (
   Mutant(
     "a head reads the pairs of one round too few", _PAIRS,
     "_fit(features, size)), gain", "_fit(features, size)), jnp.maximum(gain - 1, 1)", contract("eagle-chain"),
+  ),
+  Mutant(
+    "a block head reads the features of one token too few", _BLOCK_DRAFTER,
+    "jnp.where(held, gain, state.num_pending)", "jnp.where(held, jnp.maximum(gain - 1, 1), state.num_pending)",
+    contract("block-head"),
+  ),
+  Mutant(
+    "tokens of a block are drawn from other rows than the reported ones", _BLOCK_DRAFTER,
+    "tokens = sample(logits,", "tokens = sample(jnp.roll(logits, 1, axis=1),", outcomes("block head"),
   ),
   Mutant(
     "features are those of the newest token", _CONSTRUCTORS,

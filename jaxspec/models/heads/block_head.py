@@ -28,6 +28,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.mesh import constrain
 from jaxspec.core.types import Array, Cache, Key, ModelFns, ModelOutput, Params, PyTree
 from jaxspec.models.conditions import Context, Prefixed
 from jaxspec.models.heads.feature_head import HOST_TABLES, FeatureHeadConfig
@@ -40,7 +41,7 @@ from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.rope import rope_2d, rotate
 from jaxspec.models.nn.transformer import read_out, run_blocks
 
-MASK = -1  # the id of a token that is not known
+MASK = -1  # the id of an unknown token
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,8 +173,8 @@ class BlockHead(nn.Module):
     return self.context_norm(self.fc(features.astype(cfg.dtype)))
 
   def _embed(self, tokens: Array) -> Array:
-    is_mask = (tokens == MASK)[..., None]
-    return jnp.where(is_mask, self.mask_embedding[None, None], self.tok_embeddings(tokens)).astype(self.config.dtype)
+    embedding = constrain(self.tok_embeddings(tokens).astype(self.config.dtype))  # the target's tables may be divided
+    return jnp.where((tokens == MASK)[..., None], self.mask_embedding.astype(embedding.dtype)[None, None], embedding)
 
   def _positions(self, length: int, cache, positions, mask, slot) -> Positions:
     """Without a mask the inputs of a pass see each other."""
