@@ -19,6 +19,7 @@ from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
 from jaxspec.drafters.block_drafter import BlockDrafter
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
+from jaxspec.drafters.spatial_drafter import SpatialDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.block_rule import block
 from jaxspec.run.round_times import forced
@@ -47,6 +48,10 @@ FAMILIES = {
   ),
   "block head": (
     BlockDrafter(networks.block_head_fns(V, N), window=2, warp=WARP), target_features,
+    lambda seed: _head_side(_probs(seed + 100)),
+  ),
+  "spatial": (
+    SpatialDrafter(networks.spatial_fns(V, N, 2), window=2, columns=2, warp=WARP), target_features,
     lambda seed: _head_side(_probs(seed + 100)),
   ),
   "jacobi": (JacobiDrafter(window=2, vocab_size=V, recycle="fresh"), target_logits, lambda seed: ()),
