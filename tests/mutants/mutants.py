@@ -73,6 +73,7 @@ _CONSTRUCTORS = "jaxspec/core/constructors.py"
 _PAIRS = "jaxspec/drafters/eagle_state.py"
 _SMALL = "jaxspec/drafters/small_model.py"
 _BLOCK_DRAFTER = "jaxspec/drafters/block_drafter.py"
+_SPATIAL = "jaxspec/drafters/spatial_drafter.py"
 
 MUTANTS = (
   # Acceptance of chains.
@@ -245,6 +246,18 @@ MUTANTS = (
     "a block head reads the features of one token too few", _BLOCK_DRAFTER,
     "jnp.where(held, gain, state.num_pending)", "jnp.where(held, jnp.maximum(gain - 1, 1), state.num_pending)",
     contract("block-head"),
+  ),
+  Mutant(
+    "spatial heads keep rejected drafts in their pool", _SPATIAL,
+    "stays = (offset < gain)", "stays = (offset < number)", outcomes("spatial"),
+  ),
+  Mutant(
+    "spatial heads read the row above one column too far", _SPATIAL,
+    "(place[None] - up[:, None])", "(place[None] + 1 - up[:, None])", outcomes("spatial"),
+  ),
+  Mutant(
+    "the rows of a window are reported for other places", _SPATIAL,
+    "Draft.chain(tokens, logits,", "Draft.chain(tokens, logits[:, ::-1],", outcomes("spatial"),
   ),
   Mutant(
     "tokens of a block are drawn from other rows than the reported ones", _BLOCK_DRAFTER,
