@@ -8,7 +8,8 @@ Where a table has both, a lossy row is compared with the exact method that has t
 differs only where the rule acts.
 
 ``scorer.num`` is the number of captions of a table, ``--outlook`` prints the expected time and power. The drafts are those
-of ``python -m experiments.train.devices --out checkpoints/scenes eagle draft-1 inter-2``.
+of ``python -m experiments.train.devices --out checkpoints/scenes eagle draft-1 inter-2``. Tables of spatial heads take
+``runs/devices``, which ``python -m experiments.train.devices spatial`` makes.
 """
 
 from __future__ import annotations
@@ -105,6 +106,9 @@ DEFAULT, WIDE = row("gsd", "GSD, G 14", **UNIFORM), grouped("G 50", group_size=5
 EAGLE_LANTERN = row("eagle-lantern", "EAGLE-2 with LANTERN++, lambda 2", factor=2.0)
 NO_GAPS = grouped("G 50, no gap", group_size=50, max_gap=NO_GAP)
 EAGLE_TREES = trees("eagle", "EAGLE-2")
+SPATIAL = tuple(row("spatial", f"spatial heads, window {gamma}", draft="spatial", gamma=gamma) for gamma in (3, 7, 15))
+SPATIAL_BLOCK = SPATIAL[-1].but(label="spatial heads, window 15, block", verify="block")
+TRAINED = "runs/devices"  # `python -m experiments.train.devices spatial`
 TIMED = (PLAIN.but(label="plain decoding"), *EXACT, DEFAULT, lantern("lambda 2", factor=2.0), EAGLE_LANTERN)
 JACOBI = row("sjd", "SJD, first drafts from above")
 COPIED = row("ngram", "row above copied")
@@ -295,6 +299,27 @@ TABLES = {
     notes=(
       "KL per token: estimated without bias from one teacher-forced pass of the target over each image.",
       "Published, for ZipAR with 16 of 48 columns: 800 passes of 2,304.",
+    ),
+  ),
+  "spatial": Quality(
+    title="Spatial heads on scenes beside other exact methods",
+    rows=(
+      CHAIN,
+      EAGLE_CHAIN,
+      row("sjd", "SJD, coupled, from above"),
+      row("ngram", "row above copied"),
+      *SPATIAL,
+      SPATIAL_BLOCK,
+    ),
+    **(SEVERAL | dict(bundle=TRAINED, scorer=Scenes(64), timings=0)),
+    notes=("Published with relaxed tests: 7 to 14 times fewer passes (SSD); exact: 1.71 times faster (Hawk).",),
+  ),
+  "spatial_speed": Race(
+    title="Speed of spatial heads on scenes over plain decoding",
+    bundle=TRAINED,
+    texts=CAPTIONS,
+    heats=tuple(
+      Heat(batch=size, turns=16, rows=(PLAIN.but(label="plain decoding"), CHAIN, EAGLE_CHAIN, *SPATIAL)) for size in (1, 8)
     ),
   ),
   "speed": Race(

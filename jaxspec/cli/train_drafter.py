@@ -1,4 +1,4 @@
-"""``jaxspec train eagle``, ``block-head``, ``draft``, ``inter-head``: drafters learn from rows that their target draws."""
+"""``jaxspec train eagle``, ``spatial``, ``draft`` and others: drafters of a target learn from rows that it draws."""
 
 from __future__ import annotations
 
@@ -73,6 +73,15 @@ block_head = _command(
 
   \b
   jaxspec train block-head --model own --prompt-file prompts.txt --set gamma=7 --export own
+  """,
+)
+spatial = _command(
+  "spatial",
+  """Train spatial heads: they draft to the right and downward in an image (method spatial).
+
+  \b
+  jaxspec train spatial --model own --prompt-file prompts.txt --export own
+  jaxspec train spatial --model own --prompt-file prompts.txt --set num_places=31 --set num_rows=3
   """,
 )
 draft = _command(
@@ -222,7 +231,7 @@ def _checked(kind: str, settings: Any, options: dict[str, Any]) -> _Run:
 
 
 def _default_name(kind: str, settings: Any) -> str:
-  return kind if kind == "eagle" else f"{kind.removesuffix('-head')}-{settings.num_layers}"
+  return kind if kind in ("eagle", "spatial") else f"{kind.removesuffix('-head')}-{settings.num_layers}"
 
 
 def _all_classes(pipeline: Pipeline) -> list[int]:

@@ -43,6 +43,7 @@ from jaxspec.methods.scale_ciar import ScaleCiar
 from jaxspec.methods.scale_speculative import ScaleSpeculative
 from jaxspec.methods.scaled import Scaled
 from jaxspec.methods.sjd import Sjd
+from jaxspec.methods.spatial import Spatial
 from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
 from jaxspec.methods.step_ciar import StepCiar
@@ -77,6 +78,7 @@ __all__ = [
   "Rows",
   "Scaled",
   "Sjd",
+  "Spatial",
   "Speculative",
   "Sqs",
   "StepCiar",
@@ -105,6 +107,7 @@ _OF_LIBRARY = (
   EagleChain,
   EagleLantern,
   BlockHead,
+  Spatial,
   Ciar,
   Cspd,
   Parallel,

@@ -18,6 +18,7 @@ from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.models.heads.block_head import BlockHeadConfig, block_head_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns
+from jaxspec.models.heads.spatial_heads import SpatialConfig, spatial_fns
 from jaxspec.models.janus import JanusConfig, janus_fns
 from jaxspec.models.language.emu3 import Emu3Config, emu3_fns
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
@@ -75,6 +76,7 @@ FAMILIES: Registry[FamilySpec] = Registry(
     "llamagen": FamilySpec(LlamaGenConfig, llamagen_fns, _IMAGES),
     "eagle": FamilySpec(EagleConfig, eagle_fns, head_of=EagleConfig.of),
     "block_head": FamilySpec(BlockHeadConfig, block_head_fns, head_of=BlockHeadConfig.of),
+    "spatial": FamilySpec(SpatialConfig, spatial_fns, head_of=SpatialConfig.of),
     "inter_head": FamilySpec(InterHeadConfig, inter_head_fns),
     "text_encoder": FamilySpec(TextEncoderConfig, text_encoder_fns),
     "t5": FamilySpec(T5Config, t5_fns),

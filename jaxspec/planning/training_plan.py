@@ -3,7 +3,8 @@
 Bytes and operations are formulas over the shapes of the networks. A batch has ``B`` rows of ``P`` positions of a prompt and
 ``N`` tokens of ``V`` ids, ``T = P + N - 1``; guidance has ``G`` halves. A student reads its rows in ``A`` passes, 2 of an
 EAGLE head and 1 of others. Its loss compares ``C`` distributions: ``A``, or 3 for each head of an Inter-Head. A block head
-reads the inputs of its blocks instead of the rows; keys and values of its context are not counted.
+reads the inputs of its blocks instead of the rows; keys and values of its context are not counted. The windows of spatial
+heads cover a row about once.
 
 | part | bytes |
 |---|---|
@@ -35,7 +36,6 @@ from jaxspec.core.mesh import MeshSizes
 from jaxspec.models import registry
 from jaxspec.models.heads.block_head import BlockHeadConfig
 from jaxspec.models.heads.eagle_head import EagleConfig
-from jaxspec.models.heads.feature_head import FeatureHeadConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.planning.devices import USABLE, Device
 from jaxspec.planning.memory_plan import cache_of
@@ -45,6 +45,7 @@ from jaxspec.planning.speed import timed
 from jaxspec.training.distillation.block_head_student import BlockHeadSettings
 from jaxspec.training.distillation.eagle_student import EagleSettings
 from jaxspec.training.distillation.inter_head_student import InterHeadSettings
+from jaxspec.training.distillation.spatial_student import SpatialSettings
 from jaxspec.training.distillation.student import DistillationSettings
 
 _STATE_BYTES = 20  # of a parameter: itself, mean, two moments, gradient
@@ -95,6 +96,8 @@ def student_of(model: Model, settings: DistillationSettings) -> Sized:
     config: Any = EagleConfig.of(host)
   elif isinstance(settings, BlockHeadSettings):
     config = BlockHeadConfig.of(host, settings.num_layers)
+  elif isinstance(settings, SpatialSettings):
+    config = settings.config_of(host)
   else:
     config = dataclasses.replace(host, num_layers=settings.num_layers)  # pyright: ignore
     if isinstance(settings, InterHeadSettings):
@@ -112,7 +115,7 @@ def training_plan(model: Model, settings: DistillationSettings, device: Device, 
     ValueError: for a target that has no such student.
   """
   student, target = student_of(model, settings), model.sized(dtype)
-  on_features = isinstance(student.config, FeatureHeadConfig)
+  on_features = registry.FAMILIES[registry.family_name(student.config)].head_of is not None
   halves, rows = (2 if model.guidance != 1 else 1), settings.batch_size
   num_tokens, vocab = model.num_tokens, model.vocab_size
   if vocab is None:
@@ -122,13 +125,16 @@ def training_plan(model: Model, settings: DistillationSettings, device: Device, 
   read, compared_tokens = length, num_tokens  # inputs and outputs of a student for one row
   if isinstance(settings, BlockHeadSettings):
     read = compared_tokens = settings.num_anchors * settings.gamma
+  if isinstance(settings, SpatialSettings):
+    read = num_tokens
   if isinstance(settings, InterHeadSettings):
     compared = 3 * settings.num_heads
   students_rows = rows * (2 if getattr(settings, "guided", False) else 1)
   layers = passes * sum(trunk.layers for trunk in student.trunks)
   if on_features:
     num_levels = 1 + len(getattr(student.config, "levels", ()))
-    row_bytes = 2 * (length + 1) * num_levels * target.trunks[0].width  # float16
+    num_features = num_tokens if isinstance(settings, SpatialSettings) else length + 1
+    row_bytes = 2 * num_features * num_levels * target.trunks[0].width  # float16
   else:
     row_bytes = (4 * (students_rows // rows) if isinstance(settings, InterHeadSettings) else 2) * num_tokens * vocab
   is_kept = row_bytes * settings.num_samples <= settings.kept_gib * 2**30

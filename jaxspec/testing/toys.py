@@ -23,6 +23,7 @@ from jaxspec.core.types import ModelFns, ModelOutput, PyTree
 from jaxspec.methods.block_head import FAMILY as BLOCK_HEAD
 from jaxspec.methods.eagle import FAMILY as EAGLE
 from jaxspec.methods.method import BuildContext
+from jaxspec.methods.spatial import FAMILY as SPATIAL
 from jaxspec.models.conditions import ClassLabels, Context, Pairs, Prompt
 from jaxspec.models.nn import kv_cache
 from jaxspec.models.nn.attention import attention_mask
@@ -119,6 +120,33 @@ def block_head_fns(vocab: int, length: int) -> ModelFns:
   return ModelFns(lambda key: {}, init_cache(1), apply, lambda condition: 1, lambda params, condition: condition)
 
 
+@functools.cache
+def spatial_fns(vocab: int, length: int, columns: int) -> ModelFns:
+  """Spatial heads (`jaxspec.models.heads.spatial_heads`) with one vertical head, for `history_fns` of rows of ``columns``.
+
+  Parameters as of a head of `history_fns`. The row of a place depends on the newest pair and on the place. It is the last
+  one of the table if the pairs above do not hold the tokens that the newest pair has read.
+  """
+  known, base, top = length - 1, float(vocab + 1), float(_condition_place(vocab, length))
+  last = rows_of_table(vocab, length) - 1
+
+  def apply(params, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None, slot=None):
+    newest, place = positions[:, :1], jnp.arange(positions.shape[1])[None]
+    index = jnp.concatenate([newest, positions + 1 - columns], axis=1)  # [B, 1 + K] of the pairs
+    names = inputs.features + _digits(vocab, length, inputs.tokens, jnp.maximum(index, 0))
+    whole, unit = names[:, :1], base ** jnp.clip(index + 1, 0, known)[..., None]
+    read = top * jnp.floor(whole / top) + whole % top % unit  # the newest name without the tokens after a pair
+    unknown = ((index < 0) | (index > newest))[..., None]
+    agrees = jnp.all((names == read) | unknown, axis=1, keepdims=True)
+    name = jnp.where(agrees, (whole + place[..., None]) % last, float(last))
+    return ModelOutput(_look_up(params["output"], name) + _look_up(params["own"], name), name), None
+
+  def cache(batch, max_len):
+    return Pairs(jnp.zeros((batch, columns), jnp.int32), jnp.zeros((batch, columns, 1)))
+
+  return ModelFns(lambda key: {}, cache, apply, lambda condition: 0, lambda params, condition: condition)
+
+
 def _condition_place(vocab: int, length: int) -> int:
   """The place of the condition in the number of a prefix; a distribution depends on at most ``length - 1`` tokens."""
   return (vocab + 1) ** (length - 1)
@@ -158,6 +186,11 @@ def head(vocab: int, length: int, logits: np.ndarray, prompt: int = 0) -> Networ
 def block_head(vocab: int, length: int, logits: np.ndarray) -> Network:
   """A block head whose logits are its target's plus these."""
   return Network(block_head_fns(vocab, length), {"own": jnp.asarray(logits, jnp.float32)}, name="block head")
+
+
+def spatial_heads(vocab: int, length: int, logits: np.ndarray, columns: int = 3) -> Network:
+  """Spatial heads whose logits are their target's plus these."""
+  return Network(spatial_fns(vocab, length, columns), {"own": jnp.asarray(logits, jnp.float32)}, name="spatial heads")
 
 
 def joint(probs: np.ndarray, vocab: int, length: int, condition: int = 0) -> np.ndarray:
@@ -217,6 +250,8 @@ def _toy(name: str, prompt: int, grid: tuple[int, int] | None, conditions: PyTre
   space = TokenSpace(vocab_size=vocab, num_tokens=length, grid=grid, codebook=vectors, embedding=vectors)
   probs = softmax(logits)
   heads = {EAGLE: head(vocab, length, noise, prompt), BLOCK_HEAD: block_head(vocab, length, noise)}
+  if grid is not None:
+    heads[SPATIAL] = spatial_heads(vocab, length, noise, grid[1])
   return Toy(
     name, host(vocab, length, logits, prompt), host(vocab, length, logits + noise, prompt),
     heads, BuildContext(SamplingConfig(), space), conditions,

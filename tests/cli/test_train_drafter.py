@@ -70,6 +70,24 @@ def test_a_training_is_drawn_stopped_resumed_and_decodes(run, fails, own, tmp_pa
 
 
 @pytest.mark.slow
+def test_spatial_heads_are_stopped_resumed_and_draft(run, fails, own):
+  command = ("train", "spatial", "--model", "own", *short(num_places=3, num_rows=1))
+  whole = run(*command, "--run-dir", "whole")
+  assert whole.exit_code == 0, (whole.output, whole.exception)
+  assert whole.stdout.splitlines()[2].startswith("spatial: expected acceptance 0.")
+  parts = (*command, "--run-dir", "parts", "--export", "own")
+  assert run(*parts, "--set", "loop.stop_after=3").exit_code == 0
+  assert run(*parts).exit_code == 0
+  for name in ("metrics.jsonl", "eval.jsonl"):
+    assert Path("whole", name).read_bytes() == Path("parts", name).read_bytes()
+  assert Path("whole/spatial/params.safetensors").read_bytes() == Path("own/spatial/params.safetensors").read_bytes()
+  generate = ("generate", "--model", "own", "--class", 1, "--method", "spatial", "--out", "a.png")
+  outcome = run(*generate, "--gamma", 3)
+  assert outcome.exit_code == 0 and "acceptance rate" in outcome.stdout, outcome.output
+  assert "gamma of at most the 3 places of the heads, we instead got 4" in fails(*generate, "--gamma", 4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "block-head", "draft"])
 def test_a_text_target_and_a_draft_of_its_own(run, tmp_path, kind):
   config = dataclasses.replace(fake_language.TARGET, num_layers=2)
@@ -134,6 +152,9 @@ def test_a_dry_run_shows_the_settings(run, tmp_path):
     (("eagle", "--model", "own", "--images", "none"), "No folder at none"),
     (("eagle", "--model", "own", "--images", "own", "--class", 1), "either --images"),
     (("eagle", "--model", "digits32-mar"), "a network that heads can be put on"),
+    (("spatial", "--model", "wordnet"), "Must have a target that draws images for spatial heads, we instead got a GPTNeo"),
+    (("spatial", "--model", "own", "--set", "num_rows=9"), "rows of an image, we instead got 9"),
+    (("spatial", "--model", "own", "--set", "num_places=0"), "Must have num_places of at least 1, we instead got 0"),
     (("draft", "--model", "own", "--set", "num_layers=9"), "fewer than the target's"),
     (("inter-head", "--model", "own", "--set", "num_layers=9"), "layers, we instead got 9"),
     (("block-head", "--model", "own", "--set", "gamma=0"), "gamma of at least 1, we instead got 0"),

@@ -25,11 +25,14 @@ from jaxspec.testing.toys import (
   joint,
   rows_of_table,
   softmax,
+  spatial_fns,
+  spatial_heads,
   sum_seen,
 )
 
 __all__ = [
-  "CLASSES", "block_head", "block_head_fns", "head", "history_fns", "host", "joint", "rows_of_table", "softmax", "vectors",
+  "CLASSES", "block_head", "block_head_fns", "head", "history_fns", "host", "joint", "rows_of_table", "softmax",
+  "spatial_fns", "spatial_heads", "vectors",
 ]  # fmt: skip
 
 

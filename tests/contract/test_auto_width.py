@@ -13,12 +13,13 @@ import pytest
 
 import jaxspec
 from jaxspec import methods, testing
-from jaxspec.core import loop, rng
+from jaxspec.core import rng, rounds
 from jaxspec.core.constructors import with_draft
 from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
 from jaxspec.drafters.block_drafter import BlockDrafter
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
+from jaxspec.drafters.spatial_drafter import SpatialDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.block_rule import block
 from jaxspec.run.round_times import forced
@@ -47,6 +48,10 @@ FAMILIES = {
   ),
   "block head": (
     BlockDrafter(networks.block_head_fns(V, N), window=2, warp=WARP), target_features,
+    lambda seed: _head_side(_probs(seed + 100)),
+  ),
+  "spatial": (
+    SpatialDrafter(networks.spatial_fns(V, N, 2), window=2, columns=2, warp=WARP), target_features,
     lambda seed: _head_side(_probs(seed + 100)),
   ),
   "jacobi": (JacobiDrafter(window=2, vocab_size=V, recycle="fresh"), target_logits, lambda seed: ()),
@@ -133,8 +138,8 @@ def test_tokens_of_plain_rounds_are_read_later(family):
     AutoWidthParams(drafting, jax.device_put(forced(WIDTHS, number))), _side(probs)
   )  # fmt: skip
   condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
-  state = loop.start(of_length(0), jax.random.key(0), condition, max_len=length, **parts)
-  step = jax.jit(functools.partial(loop.decode_round, **parts))
+  state = rounds.start(of_length(0), jax.random.key(0), condition, max_len=length, **parts)
+  step = jax.jit(functools.partial(rounds.decode_round, **parts))
   for number in (0, 0, 0, 2):
     state = step(of_length(number), state)
   counters = state.draft_side.counters

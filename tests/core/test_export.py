@@ -15,6 +15,7 @@ from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prompt
 from jaxspec.models.heads.block_head import BlockHeadConfig
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.heads.spatial_heads import SpatialConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.registry import family_name
 from jaxspec.planning.sizes import sized
@@ -49,7 +50,7 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
   head, edge = EagleConfig.of(config), InterHeadConfig(dataclasses.replace(config, num_layers=1, dtype="bfloat16"))
   drafts = {
     SAME_FAMILY: (family, config), "eagle": ("eagle", head), "block_head": ("block_head", BlockHeadConfig.of(config)),
-    "inter_head": ("inter_head", edge),
+    "spatial": ("spatial", SpatialConfig.of(config)), "inter_head": ("inter_head", edge),
   }  # fmt: skip
   draft = None if method.draft_family is None else make(*drafts[method.draft_family])
   space = TokenSpace(

@@ -7,7 +7,7 @@ import pytest
 
 import jaxspec
 from jaxspec.core import rng, verdicts
-from jaxspec.core.loop import verify_round
+from jaxspec.core.rounds import verify_round
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Cursor, Draft
 from jaxspec.models import guidance

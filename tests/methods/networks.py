@@ -17,6 +17,7 @@ from jaxspec.models.conditions import OrderedLabels
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
 from jaxspec.models.heads.block_head import BlockHeadConfig, block_head_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.spatial_heads import SpatialConfig, spatial_fns
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.mar.mar import MARConfig, mar_fns
@@ -68,6 +69,13 @@ def block_head() -> Network:
 
 
 @functools.cache
+def spatial_heads() -> Network:
+  config = SpatialConfig.of(helpers.TARGET, num_places=7)
+  fns = spatial_fns(config)
+  return Network(fns, helpers.random_params(fns, 3, scale=0.15), config, name="spatial heads")
+
+
+@functools.cache
 def vectors(family: str, seed: int) -> Network:
   fns = mar_fns(MAR) if family == "mar" else causal_token_fns(CAUSAL)
   return Network(fns, helpers.random_params(fns, seed, scale=0.2), MAR if family == "mar" else CAUSAL, name=family)
@@ -98,6 +106,7 @@ SMALL = {
   "eagle": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1}, "eagle-chain": {"gamma": 2},
   "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
   "block-head": {"gamma": 3},
+  "spatial": {"gamma": 3},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
   "rows": {"width": 2}, "ngram": {"window": 2},
   "scale-speculative": {"gamma": 1}, "step-speculative": {"gamma": 2},
@@ -123,8 +132,9 @@ def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
   else:
     known = dict(target=markov(0), draft=markov(1), sampling=sampling or SamplingConfig())
     known |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=GRID, codebook=lambda: codebook()[:V]))
-    if method.draft_family in ("eagle", "block_head"):
-      draft = head() if method.draft_family == "eagle" else block_head()
+    heads = {"eagle": head, "block_head": block_head, "spatial": spatial_heads}
+    if method.draft_family in heads:
+      draft = heads[method.draft_family]()
       known |= dict(target=host(), draft=draft, space=TokenSpace(num_tokens=16, grid=(4, 4), codebook=codebook))
   of_space = {field.name: fields.pop(field.name) for field in dataclasses.fields(TokenSpace) if field.name in fields}
   space = dataclasses.replace(known.get("space", TokenSpace(known["sampling"].tokens)), **of_space)

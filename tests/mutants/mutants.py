@@ -66,7 +66,7 @@ PAPER = ("tests/contract/test_block.py::test_stops_and_residuals_are_those_of_th
 
 _BLOCK, _SAMPLED = "jaxspec/rules/block_rule.py", "jaxspec/rules/sampled_tree_rule.py"
 _BRANCHES = "jaxspec/drafters/jacobi_tree.py"
-_CHAIN, _LOOP, _VERDICTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
+_CHAIN, _ROUND, _VERDICTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/rounds.py", "jaxspec/core/verdicts.py"
 _TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/sqs_drafter.py"
 _CIAR, _TARGET = "jaxspec/drafters/ciar_drafter.py", "jaxspec/verifiers/target.py"
 _CONSTRUCTORS = "jaxspec/core/constructors.py"
@@ -114,34 +114,34 @@ MUTANTS = (
   ),
   # Keys.
   Mutant(
-    "tests draw from the stream of drafts", _LOOP,
+    "tests draw from the stream of drafts", _ROUND,
     "keys = rng.stream_keys(keys, rng.Stream.VERIFY, cursor.round)",
     "keys = rng.stream_keys(keys, rng.Stream.DRAFT, cursor.round)", outcomes("chain"),
   ),
   Mutant(
-    "keys of tests are used again in every round", _LOOP,
+    "keys of tests are used again in every round", _ROUND,
     "keys = rng.stream_keys(keys, rng.Stream.VERIFY, cursor.round)",
     "keys = rng.stream_keys(keys, rng.Stream.VERIFY, 0 * cursor.round)", outcomes("chain"),
   ),
   Mutant(
-    "keys of drafts are used again in every round", _LOOP,
+    "keys of drafts are used again in every round", _ROUND,
     "keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)",
     "keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, 0 * side.cursor.round)", outcomes("chain"),
   ),
   Mutant(
-    "token 0 shares its key with the first round", _LOOP,
+    "token 0 shares its key with the first round", _ROUND,
     "first_keys = rng.stream_keys(keys, rng.Stream.FIRST, jnp.int32(0))",
     "first_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(0))", outcomes("chain"),
   ),
   # The loop.
   Mutant(
-    "the target side's cursor stands still", _LOOP,
+    "the target side's cursor stands still", _ROUND,
     "return dataclasses.replace(target, cursor=cursor, verifier=state), verdict",
     "return dataclasses.replace(target, verifier=state), verdict",
     contract("speculative"),
   ),
   Mutant(
-    "drafts may fill a row", _LOOP,
+    "drafts may fill a row", _ROUND,
     "room = side.tokens.shape[1] - side.cursor.length - 1", "room = side.tokens.shape[1] - side.cursor.length",
     contract("lantern"),
   ),
@@ -158,20 +158,20 @@ MUTANTS = (
     contract("lantern"),
   ),
   Mutant(
-    "finished rows count rounds", _LOOP, "rounds=counters.rounds + one,", "rounds=counters.rounds + 1,", contract("lantern")
+    "finished rows count rounds", _ROUND, "rounds=counters.rounds + one,", "rounds=counters.rounds + 1,", contract("lantern")
   ),
   Mutant(
-    "the round of a token is one too low", _LOOP,
+    "the round of a token is one too low", _ROUND,
     "_to_rows(cursor.round + 1), position.shape", "_to_rows(cursor.round), position.shape",
     contract("lantern"),
   ),
   Mutant(
-    "local tokens are counted twice", _LOOP,
+    "local tokens are counted twice", _ROUND,
     "verdict.num_accepted + drafted_end - kept, 0)", "verdict.num_accepted + drafted_end, 0)",
     contract("ciar after a prefix"),
   ),
   Mutant(
-    "the draft side drafts in the target's prefix", _LOOP,
+    "the draft side drafts in the target's prefix", _ROUND,
     "waiting = read_round(params.draft, state.draft_side, drafter=drafter)",
     "waiting = draft_round(params.draft, state.draft_side, drafter=drafter)", contract("speculative"),
   ),
@@ -376,7 +376,7 @@ MUTANTS = (
   ),
   Mutant(
     "the target has no guidance", "jaxspec/methods/common.py",
-    "fns, side = sampling.side(target, features=features)", "fns, side = sampling.side(target, guided=False)",
+    "fns, side = sampling.side(target, features=features, levels=levels)", "fns, side = sampling.side(target, guided=False)",
     contract("speculative"),
   ),
   Mutant(

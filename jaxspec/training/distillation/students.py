@@ -9,6 +9,7 @@ from jaxspec.training.distillation.block_head_student import BlockHeadSettings, 
 from jaxspec.training.distillation.draft_student import DraftSettings, draft_student
 from jaxspec.training.distillation.eagle_student import EagleSettings, eagle_student
 from jaxspec.training.distillation.inter_head_student import InterHeadSettings, inter_head_student
+from jaxspec.training.distillation.spatial_student import SpatialSettings, spatial_student
 from jaxspec.training.distillation.student import Student
 
 
@@ -30,6 +31,7 @@ class StudentKind(NamedTuple):
 STUDENTS: dict[str, StudentKind] = {
   "eagle": StudentKind(EagleSettings, eagle_student, "eagle-chain"),
   "block-head": StudentKind(BlockHeadSettings, block_head_student, "block-head"),
+  "spatial": StudentKind(SpatialSettings, spatial_student, "spatial"),
   "draft": StudentKind(DraftSettings, draft_student, "speculative"),
   "inter-head": StudentKind(InterHeadSettings, inter_head_student, "ciar"),
 }
