@@ -32,7 +32,7 @@ N, WINDOW = 16, 3
 @functools.cache
 def decoder(name: str, *, guided: bool = True, temperature: float = 2.0, scale: float = 2.0) -> Decoder:
   """A random target and head; ``captions`` are guided, ``classes`` are not, ``guided`` is whether the head is."""
-  config = CAPTIONS if name == "captions" else TARGET
+  config = dataclasses.replace(CAPTIONS if name == "captions" else TARGET, num_layers=2)  # with levels 0 and 1
   host, of_head = llamagen_fns(config), BlockHeadConfig.of(config)
   head = block_head_fns(of_head)
   sampling = SamplingConfig(cfg_scale=scale if name == "captions" else 1.0, temperature=temperature)
