@@ -124,6 +124,12 @@ ALL_METHODS = (
   COPIED, row("sqs", "SQS", draft="draft-1"), *against(CHAIN, lantern("lambda 2", factor=2.0)),
   row("rows", "rows, width 8", width=8), row("rows", "rows, width 4", width=4),
 )  # fmt: skip
+FURTHER = (
+  PLAIN.but(label="plain decoding"), CHAIN, CHAIN.but(label="speculative, block verification", verify="block"),
+  JACOBI, JACOBI.but(label="SJD, block verification", verify="block"), JACOBI.but(label="SJD, Gumbel drafts", recycle="gumbel"),
+  JACOBI.but(label="SJD, branches of 4", branch=4, depth=3), COPIED, row("rows", "rows, width 8", width=8),
+  row("rows", "rows, width 4", width=4),
+)  # fmt: skip
 BATCHED = (
   PLAIN.but(label="plain decoding"),
   *(CHAIN.but(label=f"speculative, gamma {gamma}", gamma=gamma) for gamma in (3, 7, "auto")),
@@ -285,6 +291,12 @@ TABLES = {
     rows=ALL_METHODS,
     **(SEVERAL | dict(timings=0)),
     notes=("Times of these methods over the batch are those of the table scenes:batches.",),
+  ),
+  "speed_further": Race(
+    title="Speed of further methods on scenes over plain decoding",
+    bundle=BUNDLE,
+    texts=CAPTIONS,
+    heats=tuple(Heat(batch=size, turns=16, rows=FURTHER) for size in (1, 8)),
   ),
   "batches": Race(
     title="Speed of exact methods on scenes over the batch",
