@@ -8,8 +8,8 @@ Where a table has both, a lossy row is compared with the exact method that has t
 differs only where the rule acts.
 
 ``scorer.num`` is the number of captions of a table, ``--outlook`` prints the expected time and power. The drafts are those
-of ``python -m experiments.train.devices --out checkpoints/scenes eagle draft-1 inter-2``. Tables of spatial and
-block heads take ``runs/devices``, which ``python -m experiments.train.devices spatial block-2`` makes.
+of ``python -m experiments.train.devices --out checkpoints/scenes eagle draft-1 inter-2``. Tables of spatial and block heads
+take ``runs/devices``, which ``python -m experiments.train.devices spatial block-2`` makes.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ ALL_METHODS = (
 FURTHER = (
   PLAIN.but(label="plain decoding"), CHAIN, CHAIN.but(label="speculative, block verification", verify="block"),
   JACOBI, JACOBI.but(label="SJD, block verification", verify="block"),
-  JACOBI.but(label="SJD, Gumbel drafts", recycle="gumbel"), JACOBI.but(label="SJD, branches of 4", branch=4, depth=3), COPIED, row("rows", "rows, width 8", width=8),
-  row("rows", "rows, width 4", width=4),
+  JACOBI.but(label="SJD, Gumbel drafts", recycle="gumbel"), JACOBI.but(label="SJD, branches of 4", branch=4, depth=3),
+  COPIED, row("rows", "rows, width 8", width=8), row("rows", "rows, width 4", width=4),
 )  # fmt: skip
 BATCHED = (
   PLAIN.but(label="plain decoding"),
@@ -285,7 +285,6 @@ TABLES = {
       Heat(batch=size, turns=16, rows=(PLAIN.but(label="plain decoding"), CHAIN, EAGLE_CHAIN, BLOCK, BLOCK_TOGETHER))
       for size in (1, 8)
     ),
-  ),
   ),
   "audit": Quality(
     title="Exact bias of tokens beside the loss of images, without top-p",
