@@ -128,7 +128,7 @@ FURTHER = (
   PLAIN.but(label="plain decoding"), CHAIN, CHAIN.but(label="speculative, block verification", verify="block"),
   JACOBI, JACOBI.but(label="SJD, block verification", verify="block"),
   JACOBI.but(label="SJD, Gumbel drafts", recycle="gumbel"), JACOBI.but(label="SJD, branches of 4", branch=4, depth=3), COPIED,
-  row("rows", "rows, width 8", width=8),  row("rows", "rows, width 4", width=4),
+  row("rows", "rows, width 8", width=8), row("rows", "rows, width 4", width=4),
 )  # fmt: skip
 BATCHED = (
   PLAIN.but(label="plain decoding"),
