@@ -28,16 +28,16 @@ class Rows(Method):
   """Rows of an image in parallel: a row stays ``width`` tokens behind the row above; not exact.
 
   A token is drawn without the tokens of the rows above it that are not drawn yet. Without drafts, an image of R rows and C
-  columns takes ``C + width (R - 1)`` passes. With a ``window`` each row has Jacobi drafts (as `Sjd`), and a pass commits
-  several tokens of it. With a width of all columns the images follow the target exactly; without drafts the tokens are those
-  of plain decoding. An audit estimates the KL divergence of the images from the target without bias, or a bound of it with
-  drafts (`jaxspec.methods.row_decode`).
+  columns takes ``C + width (R - 1)`` passes. With a ``window`` above 1 each row has Jacobi drafts (as `Sjd`), and a pass
+  commits several tokens of it. With a width of all columns the images follow the target exactly; without drafts the tokens
+  are those of plain decoding. An audit estimates the KL divergence of the images from the target without bias, or a bound of
+  it with drafts (`jaxspec.methods.row_decode`).
   """
 
   width: int | None = option(
     None, "Tokens by which a row stays behind the row above; a third of the columns by default.", ge=1
   )
-  window: int = option(0, "Jacobi drafts of each row per pass; 0: one token of a row per pass.", ge=0)
+  window: int = option(1, "Tokens of each row per pass: its newest one and Jacobi drafts; 1: no drafts.", ge=1)
 
   name: ClassVar[str] = "rows"
   title: ClassVar[str] = "several rows of an image at once"
@@ -45,13 +45,13 @@ class Rows(Method):
 
   def drafts_per_round(self) -> int:
     """Drafts of one row."""
-    return self.window
+    return self.window - 1
 
   def tokens_per_pass(self, acceptance: float, num_tokens: int) -> float:
     """The mean number of tokens of a pass for a square image, if every row advances by the mean of a window."""
     side = max(round(math.sqrt(num_tokens)), 1)
     passes = num_passes((side, num_tokens // side), self._of_columns(num_tokens // side))
-    return num_tokens / passes * expected_tokens(acceptance, self.window)
+    return num_tokens / passes * expected_tokens(acceptance, self.drafts_per_round())
 
   def resolved(self, context: BuildContext) -> Self:
     """See `Method.resolved`; fills in ``width``."""
@@ -65,10 +65,10 @@ class Rows(Method):
     groups = num_groups(grid, width)
     fns, side = sampling.side(target)
     windows = None
-    if self.window:
-      if self.window >= grid[1]:
-        raise ValueError(f"Must have window below the {grid[1]} columns of the image, we instead got {self.window}")
-      windows = RowWindows(self.window, grid[1], groups, context.space.legal)
+    if self.window > grid[1]:
+      raise ValueError(f"Must have window of at most the {grid[1]} columns of the image, we instead got {self.window}")
+    if drafts := self.drafts_per_round():
+      windows = RowWindows(drafts, grid[1], groups, context.space.legal)
     decode = RowDecode(fns, context.warp(), grid, width, windows, _known_ends(context, grid), context.audit)
     if decode.moves_entries and fns.compact is None:
       raise ValueError("Must have a network that can compact its cache for a window of method rows, we instead got none")

@@ -40,6 +40,10 @@ def lossy(*rules: str) -> tuple[str, ...]:
   return tuple(f"tests/contract/test_enumeration.py::test_every_outcome_of_a_lossy_rule[{rule}]" for rule in rules)
 
 
+def row_windows(*cases: str) -> tuple[str, ...]:
+  return tuple(f"tests/methods/test_row_windows.py::test_every_outcome_of_windows[{case}]" for case in cases)
+
+
 CONTINUOUS = ("tests/contract/test_enumeration.py::test_vectors_follow_the_target_under_the_exact_rule",)
 DENOISING_STEPS = ("tests/rules/test_step_coupling.py::test_every_state_follows_the_target[maximal]",)
 CHAINS = ("tests/core/test_denoising_loop.py::test_every_state_follows_the_target[network-0.329]",)
@@ -65,6 +69,7 @@ NOISE = ("tests/contract/test_branches.py::test_every_outcome_with_noise_that_st
 PAPER = ("tests/contract/test_block.py::test_stops_and_residuals_are_those_of_the_paper",)
 
 _BLOCK, _SAMPLED = "jaxspec/rules/block_rule.py", "jaxspec/rules/sampled_tree_rule.py"
+_ROWS = "jaxspec/methods/row_decode.py"
 _BRANCHES = "jaxspec/drafters/jacobi_tree.py"
 _CHAIN, _LOOP, _VERDICTS = "jaxspec/rules/chain_rule.py", "jaxspec/core/loop.py", "jaxspec/core/verdicts.py"
 _TREE, _JACOBI, _SQS = "jaxspec/rules/tree_rule.py", "jaxspec/drafters/jacobi_drafter.py", "jaxspec/drafters/sqs_drafter.py"
@@ -331,7 +336,8 @@ MUTANTS = (
   Mutant(
     "old tokens under new distributions", _JACOBI,
     "tokens = sample(state.logits, draw)",
-    "tokens = jnp.where(index < state.num_recycled[:, None] - 1, state.old_tokens, sample(state.logits, draw))",
+    "tokens = jnp.where(jnp.arange(draw.shape[1])[None] < state.num_recycled[:, None] - 1, state.old_tokens, "
+    "sample(state.logits, draw))",
     outcomes("jacobi, fresh"),
   ),
   Mutant(
@@ -345,8 +351,43 @@ MUTANTS = (
   ),
   Mutant(
     "a window is recycled from one position before", _JACOBI,
-    "index = gain[:, None] + jnp.arange(self.window)[None]", "index = accepted + jnp.arange(self.window)[None]",
+    "index = gain[:, None] + jnp.arange(self.window)[None]",
+    "index = verdict.num_accepted[:, None] + jnp.arange(self.window)[None]",
     outcomes("jacobi, coupled"),
+  ),
+  # Windows of several rows.
+  Mutant(
+    "drafts of a row are seen by the rows below", _ROWS,
+    "above = (group[None] < group[:, None]) & (offset[None] == 0)", "above = group[None] < group[:, None]",
+    row_windows("1-1"),
+  ),
+  Mutant(
+    "a rejected place is tried again, as published", _ROWS,
+    "num_next = jnp.minimum(1, room - verdict.num_accepted)",
+    "num_next = jnp.where(ended_by_rejection(draft, verdict), 0, jnp.minimum(1, room - verdict.num_accepted))",
+    row_windows("1-2"),
+  ),
+  Mutant(
+    "drafts are kept above half of the ratio, as published", _ROWS,
+    "rule = audited(lossless) if self.audit else lossless",
+    "from jaxspec.rules.lossless import commit_leading, log_ratio\n"
+    "    ratio = lambda draft, target: log_ratio(draft.tokens, target[:, :-1], draft.proposal)\n"
+    "    rule = lambda tables, keys, draft, target: commit_leading(\n"
+    "      keys, draft, target, accept_prob=(ratio(draft, target) > jnp.log(0.5)).astype(jnp.float32)\n"
+    "    )",
+    row_windows("3-2"),
+  ),
+  Mutant(
+    "a row may pass the row above", "jaxspec/sampling/row_schedule.py",
+    "limit = jnp.where(above == columns, columns, jnp.maximum(above - width + 1, 0))",
+    "limit = jnp.where(above >= width, columns, 0)",
+    ("tests/methods/test_rows.py::test_rows_that_advance_by_several_tokens[grid4-3]",),
+  ),
+  Mutant(
+    "windows stay with their group when the first row ends", "jaxspec/drafters/row_windows.py",
+    "source = (progress.first - read.row[:, 0])[:, None] + jnp.arange(groups)[None]",
+    "source = 0 * (progress.first - read.row[:, 0])[:, None] + jnp.arange(groups)[None]",
+    row_windows("1-2"),
   ),
   # Both sides of a decode.
   Mutant(
