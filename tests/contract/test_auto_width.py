@@ -103,6 +103,7 @@ def test_every_outcome_of_a_decode(family):
   assert {(0, 0, 2), (0, 1, 1), (3, 0, 1)} <= seen
 
 
+@pytest.mark.slow
 def test_a_length_that_follows_the_drafts_shows():
   """The power of the test above: drafts that are cut by their own tokens bias the output."""
   inner, feedback_fn, draft_params = FAMILIES["chain"]

@@ -97,7 +97,7 @@ def test_enumerated_distribution_of_one_round_of_two_drafts(seed, one_round):
 def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
   """Compares the joint distribution of tokens (0, 1, 2) of a random transformer pair with plain decoding of its target."""
   rows = 16384
-  params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, **sampling)
+  params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, layers=2, **sampling)
   same_prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
   kwargs = dict(verifier=verifier, max_len=4)
   fast = jaxspec.speculate(params, testing.fast_keys(11, rows), same_prompt, drafter=drafter, **kwargs)
