@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 
@@ -95,9 +96,9 @@ def side(params, *, scale: float | None = None, temperature: float = 1.0, top_p:
   return jaxspec.ModelParams(weights, jaxspec.sampling_params(temperature, top_p))
 
 
-def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jaxspec.Warp(), **sampling):
+def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jaxspec.Warp(), layers: int = 1, **sampling):
   """A random transformer pair: ``(SpecParams, drafter, verifier)``."""
-  target, draft = llamagen_fns(TARGET), llamagen_fns(DRAFT)
+  target, draft = llamagen_fns(dataclasses.replace(TARGET, num_layers=layers)), llamagen_fns(DRAFT)
   scale = 2.0 if guided else None
   params = jaxspec.SpecParams(
     side(random_params(draft, 1), scale=scale, **sampling), side(random_params(target, 2), scale=scale, **sampling)

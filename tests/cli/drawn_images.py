@@ -23,6 +23,8 @@ METHODS = {
   "eagle-lantern": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1, "--num-neighbours", 3),
   "ciar": ("--gamma", 2, "--tau", 0.1),
 }
+# A method for each kind of drafts. Rules and trees do not depend on how a family reads prompts or ends rows.
+BY_DRAFTS = {name: METHODS[name] for name in ("ar", "speculative", "sjd", "eagle-chain", "ciar")}
 DRAFTS = {
   "speculative": "draft",
   "lantern": "draft",

@@ -13,7 +13,7 @@ import pytest
 
 import jaxspec
 from jaxspec import methods, testing
-from jaxspec.core import loop, rng
+from jaxspec.core import rng, rounds
 from jaxspec.core.constructors import with_draft
 from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
 from jaxspec.drafters.block_drafter import BlockDrafter
@@ -103,6 +103,7 @@ def test_every_outcome_of_a_decode(family):
   assert {(0, 0, 2), (0, 1, 1), (3, 0, 1)} <= seen
 
 
+@pytest.mark.slow
 def test_a_length_that_follows_the_drafts_shows():
   """The power of the test above: drafts that are cut by their own tokens bias the output."""
   inner, feedback_fn, draft_params = FAMILIES["chain"]
@@ -138,8 +139,8 @@ def test_tokens_of_plain_rounds_are_read_later(family):
     AutoWidthParams(drafting, jax.device_put(forced(WIDTHS, number))), _side(probs)
   )  # fmt: skip
   condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
-  state = loop.start(of_length(0), jax.random.key(0), condition, max_len=length, **parts)
-  step = jax.jit(functools.partial(loop.decode_round, **parts))
+  state = rounds.start(of_length(0), jax.random.key(0), condition, max_len=length, **parts)
+  step = jax.jit(functools.partial(rounds.decode_round, **parts))
   for number in (0, 0, 0, 2):
     state = step(of_length(number), state)
   counters = state.draft_side.counters

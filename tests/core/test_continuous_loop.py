@@ -72,7 +72,6 @@ CASES = [
   ("causal", STOPPED, PathCoupling(2, "split"), 0),
   ("causal", ContinuousSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(), 3),
   ("masked", ContinuousSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
-  ("masked", STOPPED, PathRatio("none"), 0),
 ]
 
 

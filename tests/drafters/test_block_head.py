@@ -10,7 +10,7 @@ import pytest
 
 import jaxspec
 from jaxspec import methods
-from jaxspec.core import loop
+from jaxspec.core import rounds
 from jaxspec.core.network import Network
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.drafters.block_drafter import BlockDrafter
@@ -32,7 +32,7 @@ N, WINDOW = 16, 3
 @functools.cache
 def decoder(name: str, *, guided: bool = True, temperature: float = 2.0, scale: float = 2.0) -> Decoder:
   """A random target and head; ``captions`` are guided, ``classes`` are not, ``guided`` is whether the head is."""
-  config = CAPTIONS if name == "captions" else TARGET
+  config = dataclasses.replace(CAPTIONS if name == "captions" else TARGET, num_layers=2)  # with levels 0 and 1
   host, of_head = llamagen_fns(config), BlockHeadConfig.of(config)
   head = block_head_fns(of_head)
   sampling = SamplingConfig(cfg_scale=scale if name == "captions" else 1.0, temperature=temperature)
@@ -51,14 +51,14 @@ def test_rows_are_those_of_one_pass_over_the_committed_features(name, guided):
   parts, rows = decoder(name, guided=guided).parts, 3
   drafter, verifier = parts.pair()
   pair, condition = dict(drafter=drafter, verifier=verifier), eagle_condition(name, rows)
-  state = jax.jit(functools.partial(loop.start, max_len=N, **pair))(parts.params, jax.random.key(1), condition)
-  step = jax.jit(functools.partial(loop.decode_round, **pair))
+  state = jax.jit(functools.partial(rounds.start, max_len=N, **pair))(parts.params, jax.random.key(1), condition)
+  step = jax.jit(functools.partial(rounds.decode_round, **pair))
   for _ in range(3):
     state = step(parts.params, state)
   edge = state.draft_side
   lengths = edge.cursor.length
   assert len(set(np.asarray(lengths).tolist())) > 1 and edge.counters.accepted.sum() > 0
-  draft = jax.jit(functools.partial(loop.draft_round, drafter=drafter))(parts.params.draft, edge).draft
+  draft = jax.jit(functools.partial(rounds.draft_round, drafter=drafter))(parts.params.draft, edge).draft
 
   host, head, params = verifier.model, drafter.head, parts.params
   prefix = host.prefix_len(condition)

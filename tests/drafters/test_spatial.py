@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 import jaxspec
 from jaxspec import methods, testing
-from jaxspec.core import loop
+from jaxspec.core import rounds
 from jaxspec.core.footprint import tree_bytes
 from jaxspec.core.network import Network
 from jaxspec.drafters.spatial_drafter import SpatialDrafter
@@ -49,9 +49,9 @@ def test_rows_are_those_of_one_pass_over_the_committed_features(name, window):
   """Whatever was accepted and rejected before; with windows longer than a row of the image too."""
   params, kwargs, host = _tiny(name, temperature=2.0, window=window)
   rows, condition = 3, eagle_condition(name, 3)
-  state = jax.jit(functools.partial(loop.start, max_len=N, **kwargs))(params, jax.random.key(1), condition)
-  step = jax.jit(functools.partial(loop.decode_round, **kwargs))
-  draft_round = jax.jit(functools.partial(loop.draft_round, drafter=kwargs["drafter"]))
+  state = jax.jit(functools.partial(rounds.start, max_len=N, **kwargs))(params, jax.random.key(1), condition)
+  step = jax.jit(functools.partial(rounds.decode_round, **kwargs))
+  draft_round = jax.jit(functools.partial(rounds.draft_round, drafter=kwargs["drafter"]))
   config = SpatialConfig.of(CAPTIONS if name == "captions" else TARGET, num_places=window)
   prefix = host.prefix_len(condition)
   positions = jnp.arange(prefix + N)[None]
@@ -124,7 +124,7 @@ def test_the_pool_has_the_bytes_that_are_planned():
   params, kwargs, host = _tiny(num_rows=3)
   drafter = kwargs["drafter"]
   state = jax.eval_shape(
-    lambda: loop.start(params, jax.random.key(1), eagle_condition("classes", 5), max_len=N, **kwargs)
+    lambda: rounds.start(params, jax.random.key(1), eagle_condition("classes", 5), max_len=N, **kwargs)
   ).draft_side.drafter
   assert tree_bytes(state) == tree_bytes(jax.eval_shape(lambda: drafter.head.init_cache(5, N))) == 5 * 12 * (4 + 4 * 32)
 

@@ -95,7 +95,10 @@ def _joint(logits: np.ndarray, width: int, legal) -> np.ndarray:
   return joint
 
 
-@pytest.mark.parametrize("width, legal", [(1, None), (2, None), (3, None), (1, ImageRows(2, GRID[0], GRID[1] - 1, 0))])
+_ENDS = (1, ImageRows(2, GRID[0], GRID[1] - 1, 0))  # rows of two codes and an end
+
+
+@pytest.mark.parametrize("width, legal", slow_but([(1, None), (2, None), (3, None), _ENDS], [(2, None), _ENDS]))
 def test_divergence_against_enumeration(width, legal):
   """Images have the distribution of the definition, and the mean of the estimate is its KL to the target, without rest."""
   logits = _table(legal)
@@ -117,6 +120,7 @@ def test_divergence_against_enumeration(width, legal):
   assert (kl >= 2 * tv**2 - 1e-6).all()  # Pinsker
 
 
+@pytest.mark.slow
 def test_audit_of_a_transformer():
   """Cached keys lack tokens too: the divergence is that of the distribution that was drawn from. Guided."""
   of = lambda width: decoder(

@@ -18,6 +18,8 @@ from jaxspec.rules.lantern_rule import LanternRule
 from tests import helpers
 from tests.rules import golden
 
+ROWS = 32  # so that all calls for paths of one length share their programs
+
 
 def _draft(tokens, target):
   return Draft.chain(jnp.asarray(tokens, jnp.int32), target[:, :-1], tokens.shape[1], 0)
@@ -35,11 +37,12 @@ def test_golden_paths_as_chains():
     logits, tokens = get("target_logits"), get("draft_tokens")
     paths = [path[path >= 0] for path in get("retrieve_indices")]
     found = [(0, 0)] * len(paths)
-    for size in {len(path) for path in paths}:  # paths of one length are rows of one call
+    for size in {len(path) for path in paths}:  # paths of one length are rows of one call, the last one repeated
       places = [place for place, path in enumerate(paths) if len(path) == size]
-      nodes = np.stack([paths[place] for place in places])
+      assert len(places) <= ROWS
+      nodes = np.stack([paths[place] for place in (places + places[-1:] * ROWS)[:ROWS]])
       target = jax.device_put(logits[nodes])
-      keys = rng.row_keys(jax.random.key(case), len(places))
+      keys = rng.row_keys(jax.random.key(case), ROWS)
       verdict = GreedyLanternRule(relaxed)(table, keys, _draft(tokens[nodes[:, 1:]], target), target)
       accepted, tokens_next = np.asarray(verdict.num_accepted), np.asarray(verdict.next_tokens[:, 0])
       for row, place in enumerate(places):

@@ -94,6 +94,7 @@ class BlockAttention(nn.Module):
   def keys(self, x: Array, at: Positions) -> tuple[Array, Array]:
     """Keys and values ``[B, T, Hkv, size]`` of the context, or of inputs."""
     heads = self.config.kv_heads
+    assert at.rotation is not None
     return rotate(self._heads(self.wk(x), heads), at.rotation), self._heads(self.wv(x), heads)
 
   def __call__(self, x: Array, at: Positions, cache: LayerCache, context: Array | None) -> tuple[Array, LayerCache]:
@@ -152,18 +153,24 @@ class BlockHead(nn.Module):
   ) -> tuple[ModelOutput, Cache | None]:
     if isinstance(inputs, Context):
       assert cache is not None, "context alone is read into a cache"
-      context = self._context(inputs.features)
+      context = self._context(jnp.asarray(inputs.features))
       at = self._positions(context.shape[1], cache, positions, mask, slot)
-      write = lambda i, x, at, layer: (x, write_cached(*self.layers[i].keys(x, at), at.start, layer))
+
+      def write(i: int, x: Array, at: Positions, layer: LayerCache) -> tuple[Array, LayerCache]:
+        assert layer is not None
+        k, v = self.layers[i].keys(x, at)
+        return x, write_cached(k, v, at.start, layer)
+
       context, cache = run_blocks(write, context, at, cache, 0, self.config.num_layers)
       return ModelOutput(None, context), cache
     context, tokens = None, inputs
     if isinstance(inputs, Prefixed):
-      context, tokens = self._context(inputs.condition.features), inputs.tokens
+      assert isinstance(inputs.condition, Context), "the condition of a block are the target's features"
+      context, tokens = self._context(jnp.asarray(inputs.condition.features)), inputs.tokens
     length = tokens.shape[1] + (0 if context is None else context.shape[1])
     at = self._positions(length, cache, positions, mask, slot)
     block = lambda i, x, at, layer: self.layers[i](x, at, layer, context)
-    x, cache = run_blocks(block, self._embed(tokens), at, cache, 0, self.config.num_layers)
+    x, cache = run_blocks(block, self._embed(jnp.asarray(tokens)), at, cache, 0, self.config.num_layers)
     return read_out(self.norm(x), self.output, logits_at), cache
 
   def _context(self, features: Array) -> Array:

@@ -82,8 +82,8 @@ class SpatialConfig:
     fields = FeatureHeadConfig.of(host)
     if fields.grid == 1:
       raise ValueError(f"Must have a target that draws images for spatial heads, we instead got a {type(host).__name__}")
-    same = {name: getattr(fields, name) for name in ("dim", "ffn_hidden", "vocab_size", "num_tokens", "dtype")}
-    return cls(columns=fields.grid, **same, **own)
+    same = {name: getattr(fields, name) for name in ("dim", "ffn_hidden", "vocab_size", "num_tokens")}
+    return cls(columns=fields.grid, dtype=fields.dtype, **same, **own)
 
   @property
   def slots(self) -> int:

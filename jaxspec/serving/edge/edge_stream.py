@@ -2,7 +2,7 @@
 
 1. `Edge` is a value: the draft network, the codec, and the settings of its rows.
 2. `Edge.open` makes the handshake of a row, a `StreamStart`. Its `StreamStart.receive` takes the frame of token 0.
-3. `EdgeStream` is the open stream. It runs `jaxspec.core.loop.draft_round` and `commit_reply`; the codec makes a frame of
+3. `EdgeStream` is the open stream. It runs `jaxspec.core.rounds.draft_round` and `commit_reply`; the codec makes a frame of
    each draft and a verdict of each reply.
 
 `Edge.run` decodes a row over a `Cloud`, with `jaxspec.serving.edge.reliable_stream`. For a transport that is not a
@@ -33,14 +33,9 @@ import jax
 import numpy as np
 
 from jaxspec.core import rng
-from jaxspec.core.loop import (
-  EndTokens,
-  end_array,
-  end_tuple,
-  prefix_rounds,
-  reply_to_nothing,
-)
+from jaxspec.core.loop import EndTokens, end_array, end_tuple
 from jaxspec.core.options import MAX_PIPELINE
+from jaxspec.core.rounds import prefix_rounds, reply_to_nothing
 from jaxspec.core.state import DecodeResult, DraftSide, Origin, result
 from jaxspec.core.types import Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.serving.edge import side_programs
