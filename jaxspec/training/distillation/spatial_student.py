@@ -46,10 +46,11 @@ class SpatialSettings(DistillationSettings):
   num_places: int = 15
   num_rows: int = 2
   token_weight: float = 0.1
+  num_samples: int = 3072
   optimizer: OptimizerConfig = OptimizerConfig(
     name="muon", learning_rate=2e-3, warmup_steps=30, weight_decay=0.01, muon_learning_rate=0.02
   )
-  loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=100, checkpoint_every=100)
+  loop: LoopConfig = LoopConfig(num_steps=1500, log_every=10, eval_every=100, checkpoint_every=100)
 
   def check(self, target: Network) -> None:
     """Checks that such heads can be put on a target; see the base class."""
