@@ -9,6 +9,7 @@ from experiments.configs import sqs
 from experiments.engine import sweep_claims, threshold_runs
 from experiments.engine.experiment import Lab
 from experiments.engine.sweep_claims import Pair
+from tests import shallow
 
 PROMPTS = 32
 
@@ -66,8 +67,8 @@ def test_times_of_a_pass_are_given_together():
 
 @pytest.mark.slow
 def test_tables_of_the_shipped_pair(tmp_path):
-  lab = Lab(tmp_path)
-  small = dict(prompts=("river:", "to walk:"), tokens=12)
+  lab, bundle = Lab(tmp_path), str(shallow.write(tmp_path / "bundles", "wordnet"))
+  small = dict(bundle=bundle, prompts=("river:", "to walk:"), tokens=12)
   sweep, codecs, runs = (
     dataclasses.replace(sqs.TABLES[name], **small, **given)
     for name, given in (
