@@ -10,7 +10,7 @@ import pytest
 import jaxspec
 from jaxspec import methods, testing
 from jaxspec.codecs.codec import topk_lattice
-from jaxspec.core import loop, rng
+from jaxspec.core import loop, rng, rounds
 from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.lossless_sparse import lossless_sparse
@@ -54,9 +54,9 @@ def _error(decode, seed):
 @functools.cache
 def _steps():
   parts = _parts()
-  start = jax.jit(functools.partial(loop.start, max_len=N, **parts))
-  draft = jax.jit(functools.partial(loop.draft_round, drafter=parts["drafter"]))
-  return start, draft, jax.jit(functools.partial(loop.decode_round, **parts))
+  start = jax.jit(functools.partial(rounds.start, max_len=N, **parts))
+  draft = jax.jit(functools.partial(rounds.draft_round, drafter=parts["drafter"]))
+  return start, draft, jax.jit(functools.partial(rounds.decode_round, **parts))
 
 
 def _by_hand(keys, seed, length_of):
@@ -110,11 +110,11 @@ def test_recorded_lengths_give_the_same_tokens():
   keys, found = jax.vmap(jax.random.key)(jnp.arange(40)), []
   condition = ClassLabels(jnp.zeros((40,), jnp.int32))
   out = jaxspec.speculate(_params(3), keys, condition, max_len=N, **_parts())
-  rounds = np.zeros((40, len(LENGTHS)), np.int32)
+  counted = np.zeros((40, len(LENGTHS)), np.int32)
   for side in loop.iterate(_params(3), keys, condition, max_len=N, **_parts()):
     now = np.asarray(side.drafter.choice.rounds[:, 0])
-    found.append((now - rounds).argmax(axis=1))
-    rounds = now
+    found.append((now - counted).argmax(axis=1))
+    counted = now
   recorded = lambda number, tokens, drafts: jnp.asarray(found[number + 1] if number + 1 < len(found) else found[-1])
   np.testing.assert_array_equal(_by_hand(keys, 3, recorded), out.tokens)
   assert len({tuple(row) for row in np.stack(found[1:], axis=1)}) > 1

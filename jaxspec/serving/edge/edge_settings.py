@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from jaxspec.core.loop import (
-  EndTokens,
-  end_tuple,
-  prefix_rounds,
-)
+from jaxspec.core.loop import EndTokens, end_tuple
 from jaxspec.core.options import MAX_PIPELINE
+from jaxspec.core.rounds import prefix_rounds
 from jaxspec.core.types import Drafter, PyTree
 from jaxspec.serving.edge.link_times import TableFn
 from jaxspec.serving.wire.handshake import Agreement

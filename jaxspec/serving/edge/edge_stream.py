@@ -2,7 +2,7 @@
 
 1. `Edge` is a value: the draft network, the codec, and the settings of its rows.
 2. `Edge.open` makes the handshake of a row, a `StreamStart`. Its `StreamStart.receive` takes the frame of token 0.
-3. `jaxspec.serving.edge.open_stream.EdgeStream` is the open stream. It runs `jaxspec.core.loop.draft_round` and
+3. `jaxspec.serving.edge.open_stream.EdgeStream` is the open stream. It runs `jaxspec.core.rounds.draft_round` and
    `commit_reply`; the codec makes a frame of each draft and a verdict of each reply.
 
 `Edge.run` decodes a row over a `Cloud`, with `jaxspec.serving.edge.reliable_stream`. For a transport that is not a

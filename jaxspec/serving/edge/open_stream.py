@@ -21,10 +21,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxspec.core.loop import (
-  end_array,
-  reply_to_nothing,
-)
+from jaxspec.core.loop import end_array
+from jaxspec.core.rounds import reply_to_nothing
 from jaxspec.core.state import DecodeResult, DraftSide, Origin, result
 from jaxspec.core.types import Draft, Key, PyTree, Verdict
 from jaxspec.serving.edge import side_programs

@@ -91,8 +91,8 @@ def test_random_schedules(lazy):
 
 @pytest.mark.slow
 def test_every_pair_of_faults():
-  for (first, second), gap in itertools.product(itertools.product(Fault, repeat=2), (1, 2, 3)):
-    for place in range(10):
+  for number, (first, second, gap) in enumerate(itertools.product(Fault, Fault, (1, 2, 3))):
+    for place in range(number % 3, 10, 3):
       decode({place: first, place + gap: second}, calls=8, lazy=True)
 
 
