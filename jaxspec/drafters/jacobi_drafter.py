@@ -99,12 +99,12 @@ class JacobiDrafter(Drafter):
 
   def init(self, params: PyTree, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[JacobiState, None]:
     rows = condition.batch_size
-    logits = jnp.zeros((rows, self.window, self.vocab_size), jnp.float32)
-    drafted = jnp.zeros((rows, self.window), jnp.int32)
     tokens = jnp.zeros((rows, max_len if self.keeps_tokens else 0), jnp.int32)
     token_logits = jnp.zeros((rows, max_len if self.keeps_logits else 0, self.vocab_size), jnp.float32)
     noise = keys if self.recycle == "gumbel" else ()
-    return JacobiState(logits, jnp.zeros((rows,), jnp.int32), drafted, logits, tokens, token_logits, noise), None
+    return empty_windows(rows, self.window, self.vocab_size)._replace(
+      tokens=tokens, token_logits=token_logits, noise=noise
+    ), None
 
   def read(self, params: PyTree, state: JacobiState, cursor: Cursor) -> JacobiState:
     if not self.keeps_tokens:
@@ -124,10 +124,7 @@ class JacobiDrafter(Drafter):
     if self.recycle == "gumbel":
       tokens = _perturbed_argmax(state.logits, rng.position_uniforms(state.noise, position, self.vocab_size))
     else:
-      tokens = sample(state.logits, draw)
-    if self.recycle == "coupled":
-      has_old = index < state.num_recycled[:, None] - 1
-      tokens = jnp.where(has_old, _couple(state, draw, keep), tokens)
+      tokens = recycled_drafts(state, draw, keep if self.recycle == "coupled" else None)
 
     # The newest known position replaces an unknown neighbour.
     known = (cursor.length + state.num_recycled - 1)[:, None]
@@ -148,19 +145,23 @@ class JacobiDrafter(Drafter):
   def commit(
     self, params: PyTree, state: JacobiState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> JacobiState:
-    judged = draft.tokens.shape[1]  # the window, or 0 where the target drew alone
-    gain, accepted = verdicts.num_committed(draft, verdict), verdict.num_accepted[:, None]
-    index = gain[:, None] + jnp.arange(self.window)[None]  # row of the pass that judged the new position j
-    logits = verdict.feedback  # [B, K + 1, V]
-    row = jnp.arange(index.shape[0])[:, None]
+    judged, accepted = draft.tokens.shape[1], verdict.num_accepted[:, None]
     if self.keeps_tokens or self.keeps_logits:
-      offset = jnp.arange(judged + 1)[None]
+      row, offset = jnp.arange(accepted.shape[0])[:, None], jnp.arange(judged + 1)[None]
       size = max(state.tokens.shape[1], state.token_logits.shape[1])
       position = jnp.where(offset <= accepted, cursor.length[:, None] + offset, size)  # size is dropped
       if self.keeps_tokens:
         state = state._replace(tokens=state.tokens.at[row, position[:, :-1]].set(draft.tokens, mode="drop"))
       else:
-        state = state._replace(token_logits=state.token_logits.at[row, position].set(logits, mode="drop"))
+        state = state._replace(token_logits=state.token_logits.at[row, position].set(verdict.feedback, mode="drop"))
+    return self.recycle_pass(state, draft, verdict)
+
+  def recycle_pass(self, state: JacobiState, draft: Draft, verdict: Verdict) -> JacobiState:
+    """The state with the distributions that a pass has left for the positions behind its committed tokens."""
+    judged = draft.tokens.shape[1]  # the window, or 0 where the target drew alone
+    gain = verdicts.num_committed(draft, verdict)
+    index = gain[:, None] + jnp.arange(self.window)[None]  # row of the pass that judged the new position j
+    logits, row = verdict.feedback, jnp.arange(index.shape[0])[:, None]  # [B, K + 1, V]
     recycled = jnp.clip(judged + 1 - gain, 0, self.window)
     put = lambda buffer, values: values if buffer.shape == values.shape else buffer.at[:, : self.window].set(values)
     left = logits[row, jnp.minimum(index, judged)]
@@ -184,6 +185,26 @@ class JacobiDrafter(Drafter):
       logits=cut(state.logits), old_tokens=cut(state.old_tokens), old_logits=cut(state.old_logits),
       num_recycled=jnp.minimum(state.num_recycled, self.window),
     )  # fmt: skip
+
+
+def empty_windows(rows: int, window: int, vocab_size: int) -> JacobiState:
+  """The state before a pass, without a history of tokens."""
+  logits, none = jnp.zeros((rows, window, vocab_size), jnp.float32), jnp.zeros((rows, 0), jnp.int32)
+  recycled, drafted = jnp.zeros((rows,), jnp.int32), jnp.zeros((rows, window), jnp.int32)
+  return JacobiState(logits, recycled, drafted, logits, none, logits[:, :0])
+
+
+def recycled_drafts(state: JacobiState, draw: Array, keep: Array | None) -> Array:
+  """Tokens ``[B, K]`` of the recycled distributions; those of other positions are arbitrary.
+
+  Args:
+    draw: ``[B, K]`` uniforms of the draws, and ``keep`` those of the coupling with old drafts; None: draws are independent.
+  """
+  tokens = sample(state.logits, draw)
+  if keep is None:
+    return tokens
+  has_old = jnp.arange(draw.shape[1])[None] < state.num_recycled[:, None] - 1
+  return jnp.where(has_old, _couple(state, draw, keep), tokens)
 
 
 def _look_up(history: Array, window: Array, position: Array, length: Array) -> Array:

@@ -19,7 +19,7 @@ class BlockHead(FeatureChain):
 
   The head reads the last token, masks and features of three layers of the target. Draft j is drawn from its own row, so the
   rows do not know each other's drafts. With ``verify="block"`` the drafts of a round are tested together (Sun et al. 2024,
-  arXiv 2403.10444), which accepts more of them where rows are independent.
+  arXiv 2403.10444), which accepts no fewer in the mean.
   """
 
   draft_family: ClassVar[str | None] = FAMILY

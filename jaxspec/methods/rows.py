@@ -10,12 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
+from jaxspec.drafters.row_windows import RowWindows
 from jaxspec.methods.common import of_ids
 from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 from jaxspec.methods.row_decode import RowDecode
-from jaxspec.sampling.row_schedule import num_passes, row_schedule
+from jaxspec.sampling.row_schedule import num_groups, num_passes
 
 # By default rows have this share before the next one starts: 16 of 48 columns, as published.
 _SHARE = 3
@@ -23,23 +25,33 @@ _SHARE = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows(Method):
-  """Rows of an image in parallel: a row starts when the row above has ``width`` tokens; not exact.
+  """Rows of an image in parallel: a row stays ``width`` tokens behind the row above; not exact.
 
-  A token is drawn without the tokens of the rows above it that are not drawn yet. An image of R rows and C columns takes
-  ``C + width (R - 1)`` passes. With a width of all columns it is plain decoding, with the same tokens. An audit estimates
-  the KL divergence of the images from the target without bias (`jaxspec.methods.row_decode`).
+  A token is drawn without the tokens of the rows above it that are not drawn yet. Without drafts, an image of R rows and C
+  columns takes ``C + width (R - 1)`` passes. With a ``window`` above 1 each row has Jacobi drafts (as `Sjd`), and a pass
+  commits several tokens of it. With a width of all columns the images follow the target exactly; without drafts the tokens
+  are those of plain decoding. An audit estimates the KL divergence of the images from the target without bias, or a bound of
+  it with drafts (`jaxspec.methods.row_decode`).
   """
 
-  width: int | None = option(None, "Tokens of a row before the next row starts; a third of the columns by default.", ge=1)
+  width: int | None = option(
+    None, "Tokens by which a row stays behind the row above; a third of the columns by default.", ge=1
+  )
+  window: int = option(1, "Tokens of each row per pass: its newest one and Jacobi drafts; 1: no drafts.", ge=1)
 
   name: ClassVar[str] = "rows"
   title: ClassVar[str] = "several rows of an image at once"
   source: ClassVar[str] = "He et al. 2024 (ZipAR), arXiv 2412.04062, section 3"
 
+  def drafts_per_round(self) -> int:
+    """Drafts of one row."""
+    return self.window - 1
+
   def tokens_per_pass(self, acceptance: float, num_tokens: int) -> float:
-    """The mean number of tokens of a pass for a square image; there are no drafts."""
+    """The mean number of tokens of a pass for a square image, if every row advances by the mean of a window."""
     side = max(round(math.sqrt(num_tokens)), 1)
-    return num_tokens / num_passes((side, num_tokens // side), self._of_columns(num_tokens // side))
+    passes = num_passes((side, num_tokens // side), self._of_columns(num_tokens // side))
+    return num_tokens / passes * expected_tokens(acceptance, self.drafts_per_round())
 
   def resolved(self, context: BuildContext) -> Self:
     """See `Method.resolved`; fills in ``width``."""
@@ -50,10 +62,16 @@ class Rows(Method):
     sampling = of_ids(self, context)
     grid = self._grid(context)
     width = self._of_columns(grid[1])
-    row_schedule(grid, width)  # refuses a width
+    groups = num_groups(grid, width)
     fns, side = sampling.side(target)
-    known = _known_ends(context, grid)
-    decode = RowDecode(fns, context.warp(), grid, width, known, context.audit)
+    windows = None
+    if self.window > grid[1]:
+      raise ValueError(f"Must have window of at most the {grid[1]} columns of the image, we instead got {self.window}")
+    if drafts := self.drafts_per_round():
+      windows = RowWindows(drafts, grid[1], groups, context.space.legal)
+    decode = RowDecode(fns, context.warp(), grid, width, windows, _known_ends(context, grid), context.audit)
+    if decode.moves_entries and fns.compact is None:
+      raise ValueError("Must have a network that can compact its cache for a window of method rows, we instead got none")
     return Parts(SpecParams((), side), None, None, decode=decode)
 
   def _grid(self, context: BuildContext) -> tuple[int, int]:

@@ -133,7 +133,8 @@ class RecordedAcceptance:
 def check_recordable(decoder: Decoder) -> None:
   """Raises a ValueError for a decoder whose acceptance cannot be recorded."""
   method = decoder.method
-  if not method.fits(DISCRETE) or decoder.draws_continuous or not method.longest_path():
+  is_chain = method.fits(DISCRETE) and not decoder.draws_continuous and method.longest_path()
+  if not is_chain or decoder.parts.decode is not None:
     raise ValueError(f"Must have drafts of discrete tokens to record their acceptance, we instead got {method.name}")
 
 

@@ -1,66 +1,50 @@
-"""The fixed schedule of row-parallel decoding (ZipAR, He et al. 2024, arXiv 2412.04062): several rows of an image at once.
+"""The schedule of row-parallel decoding: which rows of an image a pass of the target reads, and how far each may go.
 
-Row r of the grid starts when row r - 1 has ``width`` tokens. Token (r, c) is drawn in pass ``c + width r``, so an image of R
-rows and C columns takes ``C + width (R - 1)`` passes, the prefill included. With ``width = C`` every pass draws one token:
-plain decoding.
+Row r may commit its token in column c in a pass that begins when row r - 1 has ``c + width`` tokens, or all of its columns.
+With one token of a row per pass this is the schedule of ZipAR (He et al. 2024, arXiv 2412.04062): row r starts when row
+r - 1 has ``width`` tokens, token (r, c) is drawn in pass ``c + width r``, and an image of R rows and C columns takes ``C +
+width (R - 1)`` passes, the prefill included. With Jacobi windows a row commits several tokens in a pass, and no token sees
+less of the row above than by ZipAR's schedule. With ``width = C`` a row starts when the row above is whole.
 
-A pass feeds the tokens that the pass before it drew, and draws the next token of each of their rows. The first token of a
-row is drawn from the output after the last token of the row above. If that one is not drawn yet, a stand-in is fed at its
-position: its own id if only one is legal there, as of row ends, else the newest token of the row above.
+A pass reads *groups* of inputs, one for each row, from the first unfinished row on. The first input of a group is the token
+before the next one of its row; drafts of the row follow. The first token of a row comes after the last token of the row
+above. If that one is not known yet, a stand-in takes its place. Groups beyond the last started row are padding.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
-import numpy as np
+import jax.numpy as jnp
 
-from jaxspec.core.types import HostArray
+from jaxspec.core.types import Array
 
 
-class RowSchedule(NamedTuple):
-  """Passes 1, 2, ... of an image of ``N`` tokens in raster order; pass 0 is the prefill, which draws token 0.
+class RowProgress(NamedTuple):
+  """Rows of images between passes. ``L`` is 1 where all images of a batch have the same progress, else ``B``."""
 
-  A pass has ``T`` inputs, static. Its own inputs come first, then its stand-in, then padding. Tables are int32 numpy arrays.
+  committed: Array  # [L, R] int32 tokens of each row
+  first: Array  # [L] int32, the row of the first group of the next pass
 
-  Attributes:
-    position: ``[passes - 1, T]`` raster index at which each input is fed; of padding any.
-    source: ``[passes - 1, T]`` raster index of the token that is fed there; a stand-in's differs from its position.
-    draw: ``[passes - 1, T]`` raster index of the token that is drawn from each output; N: none.
-    start: ``[passes - 1]`` number of tokens that were fed in earlier passes, stand-ins left out.
-    count: ``[passes - 1]`` number of tokens that each pass feeds, stand-ins left out.
-    fed: ``[N]`` raster indices of the tokens in the order in which they are fed.
-    drawn_in: ``[N]`` pass that draws each token.
-  """
 
-  position: HostArray
-  source: HostArray
-  draw: HostArray
-  start: HostArray
-  count: HostArray
-  fed: HostArray
-  drawn_in: HostArray
+class RowPass(NamedTuple):
+  """The groups of one pass, ``[L, G]``."""
 
-  @property
-  def num_passes(self) -> int:
-    """Passes of the target, the prefill included."""
-    return len(self.start) + 1
-
-  @property
-  def num_inputs(self) -> int:
-    """T."""
-    return self.position.shape[1]
+  row: Array  # int32; R or more: padding
+  committed: Array  # int32 tokens of the row, 0 of padding
+  above: Array  # int32 tokens of the row above
+  is_active: Array  # bool, False for padding and where a row has not started
+  is_known: Array  # bool, the first input is a committed token; else it is a stand-in
+  room: Array  # int32, tokens that the row may commit in this pass; 0 for a row whose last token is read
 
 
 def num_passes(grid: tuple[int, int], width: int) -> int:
-  """Passes of the target for an image, the prefill included."""
+  """Passes of the target for an image with one token of a row per pass, the prefill included."""
   return grid[1] + width * (grid[0] - 1)
 
 
-@functools.cache
-def row_schedule(grid: tuple[int, int], width: int) -> RowSchedule:
-  """The schedule of a grid of rows and columns.
+def num_groups(grid: tuple[int, int], width: int) -> int:
+  """Groups ``G`` of a pass.
 
   Raises:
     ValueError: for a width that is not from 1 to the number of columns.
@@ -68,26 +52,53 @@ def row_schedule(grid: tuple[int, int], width: int) -> RowSchedule:
   rows, columns = grid
   if not 1 <= width <= columns:
     raise ValueError(f"Must have width from 1 to the {columns} columns of the image, we instead got {width}")
-  size = rows * columns
-  row, column = np.divmod(np.arange(size), columns)
-  drawn_in = column + width * row
-  by_pass: list[list[int]] = [[] for _ in range(num_passes(grid, width))]  # tokens that each pass draws, in raster order
-  for index, number in enumerate(drawn_in):
-    by_pass[number].append(index)
+  # Row j below the first one has at most columns - j width tokens, because the first one commits in every pass.
+  return 1 if width == columns else min(columns // width + 1, rows)
 
-  passes, start, count, fed = [], [], [], []
-  for number in range(1, len(by_pass)):
-    own = by_pass[number - 1]
-    inputs = [(index, index, index + 1 if index + 1 in by_pass[number] else size) for index in own]
-    begun = {draw for _, _, draw in inputs}
-    # At most one row starts in a pass.
-    inputs += [(index - 1, index - 1 - columns + width, index) for index in by_pass[number] if index not in begun]
-    passes.append(inputs)
-    start.append(len(fed))
-    count.append(len(own))
-    fed += own
-  fed += by_pass[-1]  # never fed; it completes the order
-  widest = max((len(inputs) for inputs in passes), default=1)
-  padded = [inputs + [(0, 0, size)] * (widest - len(inputs)) for inputs in passes]
-  table = np.asarray(padded, np.int32).reshape(-1, widest, 3)
-  return RowSchedule(*np.moveaxis(table, 2, 0), *(np.asarray(part, np.int32) for part in (start, count, fed, drawn_in)))
+
+def start(grid: tuple[int, int], images: int) -> RowProgress:
+  """The progress after the prefill, which draws token 0."""
+  committed = jnp.zeros((images, grid[0]), jnp.int32).at[:, 0].set(1)
+  return RowProgress(committed, _skip_whole(committed, jnp.zeros((images,), jnp.int32), grid))
+
+
+def next_pass(progress: RowProgress, grid: tuple[int, int], width: int) -> RowPass:
+  """The groups of the next pass."""
+  rows, columns = grid
+  row = progress.first[:, None] + jnp.arange(num_groups(grid, width))[None]
+  number = lambda index: jnp.take_along_axis(progress.committed, jnp.clip(index, 0, rows - 1), axis=1)
+  committed, above = jnp.where(row < rows, number(row), 0), jnp.where(row > 0, number(row - 1), columns)
+  limit = jnp.where(above == columns, columns, jnp.maximum(above - width + 1, 0))
+  is_active = (row < rows) & (limit > 0) & ~_is_whole(progress, grid)[:, None]
+  return RowPass(
+    row=row,
+    committed=committed,
+    above=above,
+    is_active=is_active,
+    is_known=is_active & ((committed > 0) | (above == columns)),
+    room=jnp.where(is_active, limit - committed, 0),
+  )
+
+
+def advance(progress: RowProgress, read: RowPass, gain: Array, grid: tuple[int, int]) -> RowProgress:
+  """The progress after a pass whose groups commit ``gain [L, G]`` tokens, at most their room and at least 1 if they have
+  any."""
+  image = jnp.arange(read.row.shape[0])[:, None]
+  committed = progress.committed.at[image, read.row].add(gain, mode="drop")
+  is_read = read.is_active[:, 0] & (read.committed[:, 0] == grid[1])  # the last token of the first row
+  return RowProgress(committed, _skip_whole(committed, progress.first + is_read, grid))
+
+
+def is_live(progress: RowProgress, grid: tuple[int, int]) -> Array:
+  """``[L]`` bool: whether an image lacks tokens."""
+  return ~_is_whole(progress, grid)
+
+
+def _is_whole(progress: RowProgress, grid: tuple[int, int]) -> Array:
+  return progress.committed[:, -1] == grid[1]
+
+
+def _skip_whole(committed: Array, first: Array, grid: tuple[int, int]) -> Array:
+  """The first row, or the next one where the first is whole and the next has no token: its group reads the last token."""
+  here = lambda index: jnp.take_along_axis(committed, jnp.minimum(index, grid[0] - 1)[:, None], axis=1)[:, 0]
+  return jnp.where((here(first) == grid[1]) & (first + 1 < grid[0]) & (here(first + 1) == 0), first + 1, first)

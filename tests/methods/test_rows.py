@@ -13,8 +13,8 @@ from jaxspec.core.token_space import TokenSpace
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.language.image_rows import ImageRows
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import SamplingConfig
-from jaxspec.sampling.row_schedule import row_schedule
+from jaxspec.sampling import SamplingConfig, row_schedule
+from jaxspec.sampling.row_schedule import num_groups, num_passes
 from jaxspec.testing.tape import Tape, enumerate_outcomes, first_draw, round_draws
 from tests.contract import networks
 from tests.helpers import labels, slow_but
@@ -29,20 +29,57 @@ CLASS = 1
   "grid, width, passes", [((24, 24), 8, 208), ((48, 48), 16, 800), ((90, 90), 16, 1514), ((5, 7), 7, 35), ((1, 4), 2, 4)]
 )
 def test_passes_of_published_grids(grid, width, passes):
-  """``columns + width (rows - 1)`` passes; tokens are drawn once, fed before a pass reads them, and in raster order."""
-  plan, size, columns = row_schedule(grid, width), grid[0] * grid[1], grid[1]
-  assert plan.num_passes == passes == plan.drawn_in.max() + 1 and sorted(plan.fed) == list(range(size))
-  drawn = np.sort(plan.draw[plan.draw < size])
-  assert drawn.tolist() == list(range(1, size))
-  for index, number in enumerate(plan.drawn_in):
-    assert number == index % columns + width * (index // columns)
-  for number, (position, source, draw) in enumerate(zip(plan.position, plan.source, plan.draw), 1):
-    inputs = draw < size
-    assert (plan.drawn_in[source] < number).all() and (source <= position).all()
-    assert (position[inputs] == draw[inputs] - 1).all()  # also of a stand-in
-    own = plan.fed[plan.start[number - 1] :][: plan.count[number - 1]]
-    assert position[: len(own)].tolist() == own.tolist()
-  assert plan.num_inputs == (1 if width == columns else min(columns // width + 1, grid[0]))
+  """One token of a row per pass is ZipAR's schedule: token (r, c) is drawn in pass ``c + width r``."""
+  (drawn_in,), most = _played(grid, width, np.ones((passes + 2, 1, num_groups(grid, width)), np.int32))
+  assert num_passes(grid, width) == passes == drawn_in.max() + 1
+  row, column = np.indices(grid)
+  np.testing.assert_array_equal(drawn_in, column + width * row)
+  assert most == num_groups(grid, width) == (1 if width == grid[1] else min(grid[1] // width + 1, grid[0]))
+
+
+@pytest.mark.parametrize("grid, width", [((6, 5), 1), ((6, 5), 2), ((6, 5), 5), ((4, 1), 1), ((3, 8), 3)])
+def test_rows_that_advance_by_several_tokens(grid, width):
+  """A row stays ``width`` tokens behind the row above, however many tokens each of them commits in a pass."""
+  generator = np.random.default_rng(0)
+  most = generator.integers(1, generator.integers(2, 8, (20, 1)) + 1, (grid[0] * grid[1], 20, num_groups(grid, width)))
+  for drawn_in in _played(grid, width, np.int32(most))[0]:
+    for above, below in zip(drawn_in, drawn_in[1:]):
+      for column in range(grid[1]):
+        assert above[min(column + width, grid[1]) - 1] < below[column]
+
+
+def _played(grid, width, most):
+  """The pass ``[L, R, C]`` that draws each token, and the most groups of a pass.
+
+  Groups commit up to ``most [passes, L, G]`` tokens.
+  Checks passes by their definition: groups hold every row with tokens to read, every one of them commits if it lacks tokens,
+  and every token but the last of the image is read once.
+  """
+
+  def step(progress, most):
+    read = row_schedule.next_pass(progress, grid, width)
+    gain = jnp.minimum(read.room, most)
+    return row_schedule.advance(progress, read, gain, grid), (read, gain, progress.committed)
+
+  run = jax.jit(lambda most: jax.lax.scan(step, row_schedule.start(grid, most.shape[1]), most))
+  last, passes = jax.device_get(run(most))
+  (rows, columns), images = grid, most.shape[1]
+  drawn_in, fed = np.full((images, rows * columns), -1), [[] for _ in range(images)]
+  drawn_in[:, 0] = 0
+  for number in range(len(most)):
+    read, gain, committed = jax.tree.map(lambda leaf, number=number: leaf[number], passes)
+    for image in range(images):
+      active = read.is_active[image]
+      row = read.row[image][active]
+      lacking = [r for r in range(rows) if committed[image, r] < columns and (not r or committed[image, r - 1] >= width)]
+      assert {*lacking} <= {*row.tolist()} and (gain[image][active] >= 1).sum() == len(lacking)
+      for r, n, is_known, more in zip(row, *(leaf[image][active] for leaf in (read.committed, read.is_known, gain))):
+        first = r * columns + n - 1
+        drawn_in[image, first + 1 : first + 1 + more] = number + 1
+        fed[image] += [first] * bool(is_known) + [*range(first + 1, first + more)]
+  assert (last.committed == columns).all() and (drawn_in >= 0).all()
+  assert all(sorted(of_image) == list(range(rows * columns - 1)) for of_image in fed)
+  return drawn_in.reshape(images, rows, columns), int(passes[0].is_active.sum(2).max())
 
 
 _GUIDED = (33, SamplingConfig(cfg_scale=2.0, top_k=5))

@@ -62,7 +62,8 @@ DRAFT = (
   Mutant(
     "old tokens under new distributions", _JACOBI,
     "tokens = sample(state.logits, draw)",
-    "tokens = jnp.where(index < state.num_recycled[:, None] - 1, state.old_tokens, sample(state.logits, draw))",
+    "tokens = jnp.where(jnp.arange(draw.shape[1])[None] < state.num_recycled[:, None] - 1, state.old_tokens, "
+    "sample(state.logits, draw))",
     outcomes("jacobi, fresh"),
   ),
   Mutant(
@@ -76,7 +77,8 @@ DRAFT = (
   ),
   Mutant(
     "a window is recycled from one position before", _JACOBI,
-    "index = gain[:, None] + jnp.arange(self.window)[None]", "index = accepted + jnp.arange(self.window)[None]",
+    "index = gain[:, None] + jnp.arange(self.window)[None]",
+    "index = verdict.num_accepted[:, None] + jnp.arange(self.window)[None]",
     outcomes("jacobi, coupled"),
   ),
   # Compressed drafts.

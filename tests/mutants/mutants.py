@@ -7,5 +7,6 @@ its tests there; all must fail. A new rule, drafter or verifier comes with the e
 from tests.mutants.acceptance_mutants import ACCEPTANCE
 from tests.mutants.draft_mutants import DRAFT
 from tests.mutants.loop_mutants import LOOP
+from tests.mutants.row_mutants import ROWS
 
-MUTANTS = (*ACCEPTANCE, *LOOP, *DRAFT)
+MUTANTS = (*ACCEPTANCE, *LOOP, *DRAFT, *ROWS)

@@ -13,8 +13,8 @@ from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 RECORDED = RecordedAcceptance("sjd", 7, ((0, 2, 7), (1,)), {"networks": "scenes", "nested": [1, {"a": None}]})
 
 
-def decoder(method, *, local=False, vectors=False, prefix=0):
-  parts = SimpleNamespace(drafter=SimpleNamespace(may_accept_locally=local), target_prefix=prefix)
+def decoder(method, *, local=False, vectors=False, prefix=0, decode=None):
+  parts = SimpleNamespace(drafter=SimpleNamespace(may_accept_locally=local), target_prefix=prefix, decode=decode)
   return SimpleNamespace(method=method, draws_continuous=vectors, parts=parts)
 
 
@@ -44,6 +44,7 @@ def test_accepted_drafts_of_a_decode():
   [
     (decoder(methods.Plain()), "drafts of discrete tokens to record their acceptance, we instead got ar"),
     (decoder(methods.Cspd(), vectors=True), "drafts of discrete tokens to record their acceptance, we instead got cspd"),
+    (decoder(methods.Rows(window=4), decode=print), "to record their acceptance, we instead got rows"),
   ],
 )
 def test_methods_without_acceptance(asked, words):

@@ -1,0 +1,58 @@
+"""Rows in parallel on every family of images, with and without row ends, and the refusal of others."""
+
+import jax
+import numpy as np
+import pytest
+
+from conversion import janus
+from jaxspec import methods
+from jaxspec.run.loading import load_pipeline
+from jaxspec.sampling.row_schedule import num_passes
+from tests.models import emu3_golden, janus_golden
+from tests.run import tiny, tiny_chameleon
+
+PROMPTS = ["a red fox", "two cats on a mat"]
+
+
+def _janus(folder):
+  janus.convert_folder(janus_golden.FOLDER / "target", folder / "target", janus_golden.FIELDS)
+  return folder / "target"
+
+
+# The folder, and the id that ends a row, of families with row ends.
+HOSTS = {
+  "llamagen": (tiny.captions, None),
+  "janus": (_janus, None),
+  "anole": (lambda folder: tiny_chameleon.networks(folder)["anole"], None),
+  "lumina": (lambda folder: tiny_chameleon.networks(folder)["lumina"], 16),
+  "emu3": (lambda folder: emu3_golden.convert(folder, ratio="1:2", area=32, negative="lowres"), 24),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTS)
+def test_images_of_every_family(name, tmp_path):
+  """Whole images in fewer passes; with a width of all columns the greedy tokens of plain decoding, with any window."""
+  make, row_end = HOSTS[name]
+  pipe = load_pipeline(make(tmp_path / name))
+  rows, columns = pipe.family.space.grid
+  prompts = ["red apple", "blue cat"] if name == "llamagen" else PROMPTS
+  draw = lambda method, **options: pipe(prompts, method=method, key=jax.random.key(2), **options)
+  plain, whole = draw("ar", temperature=0.0), draw(methods.Rows(width=columns, window=columns), temperature=0.0)
+  np.testing.assert_array_equal(plain.tokens, whole.tokens)
+  assert (whole.counters.target_calls < plain.counters.target_calls).all()
+  for method in (methods.Rows(width=1), methods.Rows(width=1, window=columns)):
+    out = draw(method, audit=True)
+    grid, kl = out.tokens.reshape(2, rows, columns), np.asarray(out.result.metrics.kl).reshape(2, rows, columns)
+    assert (out.counters.target_calls <= num_passes((rows, columns), 1)).all() and out.images.shape[0] == 2
+    assert kl[:, 0].max() < 1e-4 < kl[:, 1:].max()
+    if row_end is not None:
+      assert (grid[:, :, -1] == row_end).all() and (grid[:, :, :-1] < row_end).all() and kl[:, :, -1].max() == 0
+  assert (out.counters.accepted > 0).all()
+
+
+def test_texts_have_no_rows(tmp_path):
+  pipe = load_pipeline(tiny.texts(tmp_path) / "target")
+  with pytest.raises(ValueError, match="images with a grid of tokens for method rows, we instead got none") as caught:
+    pipe(["on"], key=0, method=methods.Rows(window=2))
+  assert "\n" not in str(caught.value)
