@@ -21,7 +21,7 @@ METHODS = {
   "eagle-chain": ("--gamma", 2),
   "eagle-lantern": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1, "--num-neighbours", 3),
   "ciar": ("--gamma", 2, "--tau", 0.1),
-  "rows": ("--width", 1, "--window", 2),
+  "rows": ("--width", 1, "--row-window", 2),
 }
 DRAFTS = {
   "speculative": "draft",
