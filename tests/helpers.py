@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 
@@ -17,7 +18,8 @@ from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.models import guidance
 from jaxspec.models.conditions import Caption, ClassLabels
 from jaxspec.models.guidance import Guided
-from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.verifiers.target import target_features
@@ -73,7 +75,7 @@ def labels(rows: int) -> ClassLabels:
   return ClassLabels(jnp.arange(rows, dtype=jnp.int32) % 3)
 
 
-TARGET = LlamaGenConfig(num_layers=2, dim=32, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
+TARGET = LlamaGenConfig(num_layers=1, dim=32, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
 DRAFT = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=13, num_tokens=16, num_classes=3, multiple_of=16)
 
 
@@ -94,9 +96,9 @@ def side(params, *, scale: float | None = None, temperature: float = 1.0, top_p:
   return jaxspec.ModelParams(weights, jaxspec.sampling_params(temperature, top_p))
 
 
-def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jaxspec.Warp(), **sampling):
+def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jaxspec.Warp(), layers: int = 1, **sampling):
   """A random transformer pair: ``(SpecParams, drafter, verifier)``."""
-  target, draft = llamagen_fns(TARGET), llamagen_fns(DRAFT)
+  target, draft = llamagen_fns(dataclasses.replace(TARGET, num_layers=layers)), llamagen_fns(DRAFT)
   scale = 2.0 if guided else None
   params = jaxspec.SpecParams(
     side(random_params(draft, 1), scale=scale, **sampling), side(random_params(target, 2), scale=scale, **sampling)
@@ -108,7 +110,7 @@ def tiny_pair(*, window: int = 3, guided: bool = False, warp: jaxspec.Warp = jax
 
 
 CAPTIONS = LlamaGenConfig(
-  model_type="t2i", num_layers=2, dim=32, num_heads=4, num_kv_heads=2, vocab_size=13, num_tokens=16, prefix_len=5,
+  model_type="t2i", num_layers=1, dim=32, num_heads=4, num_kv_heads=2, vocab_size=13, num_tokens=16, prefix_len=5,
   caption_dim=6, multiple_of=16,
 )  # fmt: skip
 

@@ -54,34 +54,34 @@ PROMPTS = {
 }  # fmt: skip
 MAX_LEN = {"wordnet": 32}
 
-# bundle -> method -> settings: options of the method and sampling settings together
+# bundle -> method -> settings: options of the method and sampling settings together. A second one where other code runs.
 CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
   "scenes": {
     "ar": [{}, {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "cfg_scale": 1.0}],
-    "speculative": [{}, {"gamma": 2, "cfg_scale": 1.0, "top_p": 1.0}],
+    "speculative": [{}],
     "sqs": [{}, {"sparsifier": "topk", "coding": "lazy", "budget": 800.0, "cfg_scale": 1.0, "temperature": 1.2}],
-    "lantern": [{}, {"num_neighbours": 5, "factor": 3.0, "gamma": 3, "top_p": 1.0}],
+    "lantern": [{}],
     "sjd": [{}, {"window": 9, "recycle": "fresh", "initial": "left", "top_p": 1.0}],
     "gsd": [{"max_gap": 1.0, "max_distance": 4.0}, {"group_size": 5, "max_gap": 0.3, "distance": "embedding", "window": 9}],
-    "scaled": [{}, {"factor": 3.0, "window": 5, "temperature": 0.7}],
-    "eagle": [{}, {"tree_size": 4, "tree_top_k": 3, "tree_depth": 2, "top_p": 1.0}],
-    "eagle-chain": [{}, {"gamma": 3, "top_k": 40, "top_p": 1.0, "cfg_scale": 2.5}],
-    "eagle-lantern": [{}, {"factor": 3.0, "tree_size": 5, "top_p": 1.0}],
+    "scaled": [{}],
+    "eagle": [{}],
+    "eagle-chain": [{}],
+    "eagle-lantern": [{}],
     "ciar": [{}, {"verify": "greedy", "target_prefix": 0.2, "cloud_rate": 0.4, "gamma": 2, "top_p": 1.0}],
   },
   "wordnet": {
-    "ar": [{}, {"temperature": 0.6}],
-    "speculative": [{}, {"gamma": 3, "temperature": 0.6}],
+    "ar": [{}],
+    "speculative": [{}],
     "sqs": [{}, {"sparsifier": "topk", "support": 16, "coding": "rice"}],
-    "sjd": [{}, {"window": 7, "temperature": 0.6}],
+    "sjd": [{}],
   },
   "digits32-causal": {
-    "ar": [{}, {"temperature": 0.9}],
+    "ar": [{}],
     "cspd": [{}, {"exact": True, "gamma": 5, "target_prefix": 0.1}],
   },
   "digits32-mar": {
-    "ar": [{"steps": "10", "stop": 1}, {"steps": "10", "stop": 1, "cfg_scale": 2.0}],
-    "parallel": [{}, {"num_iter": 8, "cfg_scale": 2.0}],
+    "ar": [{"steps": "10", "stop": 1}],
+    "parallel": [{}],
     "cspd": [{"steps": "10", "stop": 1, "gamma": 4}, {"steps": "10", "stop": 1, "gamma": 4, "exact": True}],
   },
 }

@@ -18,6 +18,7 @@ from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.serving.edge.edge_stream import Edge
 from jaxspec.serving.edge.remote_decode import decode_over_cloud
 from jaxspec.serving.wire.method_codecs import codec_of
+from tests import shallow
 from tests.cli import fake_language
 from tests.helpers import TARGET, labels, markov_fns, random_params, side, tiny_pair
 
@@ -113,9 +114,10 @@ def test_example_of_the_page_for_users_of_diffusers(tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.slow
-def test_examples_of_the_page_on_serving():
-  """Verbatim: an edge over a socket has the tokens of one process."""
+def test_examples_of_the_page_on_serving(tmp_path, monkeypatch):
+  """Verbatim, on shallow networks: an edge over a socket has the tokens of one process."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  monkeypatch.chdir(shallow.write(tmp_path, "wordnet").parent)
   scope = {}
   (block,) = _blocks("docs/serving.md")
   exec(block, scope)
@@ -125,16 +127,18 @@ def test_examples_of_the_page_on_serving():
 
 
 @pytest.mark.slow
-def test_the_shortest_decode_over_a_server():
+def test_the_shortest_decode_over_a_server(tmp_path, monkeypatch):
   """A server of a folder, a connection, a decode."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
+  bundle = shallow.write(tmp_path, "wordnet")
+  monkeypatch.chdir(tmp_path)
   pipe = jaxspec.load_pipeline("wordnet", matmul_precision="float32")
   method = pipe.method("sqs")
   parts, prompt, key = pipe.decoder(method).parts, pipe.encode(["a large river: "]).condition, jax.random.key(0)
   scope = dict(jaxspec=jaxspec, params=parts.params, key=key, prompt=prompt, drafter=parts.drafter)
   scope |= dict(codec=codec_of(method, pipe.family.space.vocab_size), decode_over_cloud=decode_over_cloud, Edge=Edge)
   with pipe.context():
-    exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(ROOT / "checkpoints" / "wordnet")), scope)
+    exec(_SERVE_AND_DECODE.replace("checkpoints/wordnet", str(bundle)), scope)
   wanted = pipe.decoder(method)(prompt, key=jax.random.key(0), max_len=24)
   if jaxspec.load_pipeline("wordnet").matmul_precision == "float32":  # else the server rounds the inputs of its products
     np.testing.assert_array_equal(scope["out"].tokens, wanted.tokens)

@@ -14,6 +14,7 @@ import pytest
 import jaxspec
 from jaxspec.methods import METHODS, Method
 from jaxspec.run.generation import Generation
+from tests import shallow
 from tests.cli.command_lines import flags_of, lines_of, mentions_of, parse, subcommand
 from tests.site_modules import site_module
 
@@ -30,6 +31,7 @@ ROWS = {
 }  # fmt: skip
 # Released networks that a page names where no shipped bundle has such tokens.
 RELEASED = {"weights/var-d24": (10, "scales"), "weights/dit-xl-2-256": (250, "denoising steps")}
+RELEASED |= {"weights/t2i": (256, "discrete")}
 
 
 def _is_there(module: str) -> bool:
@@ -152,13 +154,24 @@ def test_examples_of_the_methods_fit_the_shipped_networks(monkeypatch):
   assert {"images", "tokens", "texts", "counters"} <= set(dir(Generation))
 
 
+@pytest.fixture(scope="module")
+def shallow_bundles(tmp_path_factory):
+  """A folder in which the names of shipped bundles load shallow ones."""
+  folder = tmp_path_factory.mktemp("shallow")
+  for name in ROWS:
+    shallow.write(folder, name)
+  return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
-def test_examples_of_the_methods_run(name):
+def test_examples_of_the_methods_run(name, shallow_bundles, monkeypatch):
+  """The example fits the shipped networks themselves by the test above."""
+  monkeypatch.chdir(shallow_bundles)
   scope = {}
   (block,) = _examples(DOCS / "methods" / f"{name}.md")
   if any(folder in block for folder in RELEASED):
-    pytest.skip("needs released weights; tests/run/test_scales.py and test_states.py run such networks")
+    pytest.skip("needs released weights; other tests run such networks")
   exec(block, scope)
   out = scope["out"]
   assert len(out.texts or out.images) == 1 and (out.counters.target_calls > 0).all()

@@ -91,6 +91,8 @@ GROUPS = {
     "Drafters",
     "Where drafts come from.",
     "SmallModelDrafter drafters.eagle_tree.EagleTreeDrafter drafters.eagle_chain.EagleChainDrafter "
+    "drafters.block_drafter.BlockDrafter "
+    "drafters.spatial_drafter.SpatialDrafter "
     "drafters.jacobi_drafter.JacobiDrafter drafters.jacobi_tree.JacobiTreeDrafter "
     "drafters.window_init.WindowInit drafters.sqs_drafter.SqsDrafter "
     "drafters.sqs_drafter.SqsParams drafters.ciar_drafter.CiarDrafter drafters.ciar_drafter.GatedParams "

@@ -24,13 +24,13 @@ from experiments.engine.classes import every_class
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import Row, row
-from jaxspec.core import loop, verdicts
+from jaxspec.core import rounds, verdicts
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeState
 from jaxspec.core.types import ModelFns, PyTree
 from jaxspec.io.shipped import named
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.models.heads.feature_head import attach, borrowed
 from jaxspec.run import measure
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import head_fns
@@ -119,36 +119,36 @@ class Pinned:
   def __init__(self, decoder: Decoder, length: int):
     self._decoder, self._length, self._parts = decoder, length, decoder.parts
     both = dict(drafter=self._parts.drafter, verifier=self._parts.verifier)
-    prefix = loop.prefix_rounds(self._parts.target_prefix, length)
+    prefix = rounds.prefix_rounds(self._parts.target_prefix, length)
 
     @jax.jit
     def to_middle(params, key, condition) -> DecodeState:
-      state = loop.start(params, key, condition, max_len=length, target_prefix=self._parts.target_prefix, **both)
-      state = jax.lax.fori_loop(0, prefix, lambda _, state: loop.prefix_round(params, state, **both), state)
+      state = rounds.start(params, key, condition, max_len=length, target_prefix=self._parts.target_prefix, **both)
+      state = jax.lax.fori_loop(0, prefix, lambda _, state: rounds.prefix_round(params, state, **both), state)
       is_before = lambda state: jnp.any(state.draft_side.cursor.length < length // 2)
-      return jax.lax.while_loop(is_before, functools.partial(loop.decode_round, params, **both), state)
+      return jax.lax.while_loop(is_before, functools.partial(rounds.decode_round, params, **both), state)
 
     @functools.partial(jax.jit, static_argnames="judges")
-    def rounds(params, state, number, *, judges: bool):
+    def some_rounds(params, state, number, *, judges: bool):
       """The passes ``[2]`` of the draft network and of the target in ``number`` rounds, and the last newest token."""
 
       def body(index, carry):
         side, verifier, last, passes = carry
         cursor = side.cursor._replace(last=last, round=state.draft_side.cursor.round + index)
-        waiting = loop.draft_round(params.draft, side.replace(cursor=cursor), drafter=self._parts.drafter)
+        waiting = rounds.draft_round(params.draft, side.replace(cursor=cursor), drafter=self._parts.drafter)
         draft = waiting.draft
         last = draft.tokens[:, 0]
         if judges:
-          verdict, verifier = loop.judge_round(params.target, waiting.side, verifier, draft, **both)
+          verdict, verifier = rounds.judge_round(params.target, waiting.side, verifier, draft, **both)
           last = verdicts.newest_token(cursor, draft, verdict)
         calls = jnp.max(draft.num_calls)
-        passes = passes + jnp.stack([jnp.int32(calls), loop.needs_exchange(cursor, draft).astype(jnp.int32)])
+        passes = passes + jnp.stack([jnp.int32(calls), rounds.needs_exchange(cursor, draft).astype(jnp.int32)])
         return waiting.side.replace(cursor=cursor), verifier, last, passes
 
       carry = state.draft_side, state.verifier, state.draft_side.cursor.last, jnp.zeros((2,), jnp.int32)
       return jax.lax.fori_loop(0, number, body, carry)[2:]
 
-    self._to_middle, self._rounds = to_middle, rounds
+    self._to_middle, self._rounds = to_middle, some_rounds
 
   def __call__(self, condition: PyTree, key: jax.Array) -> dict[str, float]:
     """Seconds of a round by part, and the passes of both networks in a round."""

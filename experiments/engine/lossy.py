@@ -97,7 +97,8 @@ def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _N
     for row in document["rows"]:
       if row["method"] == "ar" or row.get("setting"):
         continue
-      key = json.dumps([row[field] for field in ("method", "options", "sampling", "draft", "alone")], sort_keys=True)
+      options = METHODS[row["method"]]().options() | row["options"]  # an older table lacks later options: their defaults
+      key = json.dumps([row["method"], options, *(row[field] for field in ("sampling", "draft", "alone"))], sort_keys=True)
       if key not in chosen or row["images"] > chosen[key][1]["images"]:
         chosen[key] = name, row, document
   entries = list(chosen.values())

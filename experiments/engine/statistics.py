@@ -133,6 +133,30 @@ def over(row: dict[str, Any], document: dict[str, Any], label: str | None) -> Ra
   return None if label is None else ratio(clock(labelled(document, row["batch"], label), document), clock(row, document))
 
 
+def fixed_siblings(row: dict[str, Any], document: dict[str, Any]) -> list[str]:
+  """Labels of the rows of a race that differ from a row "..., auto" by a fixed length; of the same batch size."""
+  stem = row["label"].removesuffix("auto")
+  if stem == row["label"]:
+    return []
+  labels = [other["label"] for other in document["rows"] if other["batch"] == row["batch"] and other is not row]
+  return [label for label in labels if label.startswith(stem)]
+
+
+def over_best_fixed(row: dict[str, Any], document: dict[str, Any]) -> Ratio | None:
+  """Speed of a row "..., auto" over the fastest (by the median) of its fixed lengths; None for other rows."""
+  seconds = lambda label: median(clock(labelled(document, row["batch"], label), document))
+  return over(row, document, min(fixed_siblings(row, document), key=seconds, default=None))
+
+
+def lowest_speeds(document: dict[str, Any]) -> dict[str, tuple[float, int]]:
+  """The lowest median speed over the base of every other label over the batch sizes, and its batch."""
+  lowest: dict[str, tuple[float, int]] = {}
+  for row in document["rows"]:
+    if row["label"] != document["base"] and (found := over(row, document, document["base"])) is not None:
+      lowest[row["label"]] = min(lowest.get(row["label"], (math.inf, 0)), (found.median, row["batch"]))
+  return lowest
+
+
 def time_ratios(document: dict[str, Any]) -> list[tuple[TimeRatio, float] | None]:
   """For every row of a race: the median ratio with its interval, and the p value of Holm over the table; None for the
   base."""

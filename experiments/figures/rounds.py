@@ -126,6 +126,11 @@ PICTURES = {
     Strip("One pass of the target tests each draft: min(1, p/q)", "cccVVVX"),
     Strip(_COMMITTED, "cccAAAT"),
   )),
+  "spatial": Picture((
+    Strip("Heads draft to the right, and downward from the row above", "cccccccccc", "cccdddd"),
+    Strip("One pass of the target tests each draft: min(1, p/q)", "cccVVX-"),
+    Strip(_COMMITTED, "cccAAT"),
+  )),
   "eagle": Picture(
     (
       Strip("A head continues the target's features: a tree", "cccddd", "...ddd"),
@@ -142,6 +147,11 @@ PICTURES = {
     ),
     _TREE,
   ),
+  "block-head": Picture((
+    Strip("One pass of a head gives a row for every draft", "cccdddd"),
+    Strip("One pass of the target tests each draft: min(1, p/q)", "cccVVX-"),
+    Strip(_COMMITTED, "cccAAT"),
+  )),
   "ciar": Picture((
     Strip("Edge: accepts certain tokens, drafts from the first other", "cccLLL?dd"),
     Strip("Cloud: one pass reads all, and tests the window", "cccLLLVX-"),

@@ -1,4 +1,4 @@
-"""Trains everything that drafts for a target, one after the other: EAGLE head, drafts, and edge networks of CIAR.
+"""Trains everything that drafts for a target, one after the other: heads on its features, drafts, edge networks of CIAR.
 
 Commands (from the repository root; the same command resumes a killed run)::
 
@@ -40,8 +40,10 @@ from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.overrides import differences, override
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import Bundle, read_bundle
+from jaxspec.training.distillation.block_head_student import BlockHeadSettings
 from jaxspec.training.distillation.draft_student import DraftSettings
 from jaxspec.training.distillation.eagle_student import EagleSettings
+from jaxspec.training.distillation.spatial_student import SpatialSettings
 from jaxspec.training.distillation.students import STUDENTS
 from jaxspec.training.inter_dro import ABLATIONS
 
@@ -96,7 +98,8 @@ def features_name(seed: int = 0) -> str:
 
 def trainings() -> list[Training]:
   """All networks in the order of their training; an edge network comes before its interval features."""
-  found = [Training("eagle", "eagle", EagleSettings())]
+  found = [Training("eagle", "eagle", EagleSettings()), Training("block-2", "block-head", BlockHeadSettings())]
+  found += [Training("spatial", "spatial", SpatialSettings())]
   found += [Training(f"draft-{layers}", "draft", DraftSettings(num_layers=layers)) for layers in (1, 2)]
   for seed in SEEDS:
     for config in dict.fromkeys((*DEPTHS, *HEADS, *ABLATED, *WEIGHTED)):

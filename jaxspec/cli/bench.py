@@ -27,7 +27,9 @@ BATCHES = (1, 8, 32)
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N",
               help="Rows; repeat for several.  [default: 1, 8, 32]")  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N", help="Timed runs.")
-@click.option("--out", type=PATH, metavar="FOLDER", help="Folder for bench.json and bench.md.")
+@click.option(
+  "--out", type=PATH, metavar="FOLDER", help="Folder for bench.json and bench.md, written after each measurement."
+)
 @common("classes", *NETWORKS, "draft", "seed", "dtype", "matmul_precision")
 def bench(**options: Any) -> None:
   """Measure plain and speculative decoding of PROMPTS, classes or built-in prompts, and the cost of scoring k tokens."""
@@ -37,13 +39,7 @@ def bench(**options: Any) -> None:
   _check_options(options)
   with Working("Loading") as working:
     report = interruptible(_bench, options, working)
-  table = render(report)
-  click.echo(table)
-  if (out := options["out"]) is not None:
-    from jaxspec.run.json_values import as_json
-
-    write_whole(out / "bench.json", lambda path: path.write_text(as_json(report), encoding="utf-8"))
-    write_whole(out / "bench.md", lambda path: path.write_text(table + "\n", encoding="utf-8"))
+  click.echo(render(report))
 
 
 def _check_options(options: dict[str, Any]) -> None:
@@ -80,4 +76,16 @@ def _bench(options: dict[str, Any], working: Working) -> dict[str, Any]:
   # What does not fit shows before anything is measured. No end token ends a row: both sides draw equally many tokens.
   job = lambda method: pipeline.job(encoded, method=method, sampling=sampling, seed=options["seed"], ends=False)
   jobs, batches = [job(made) for made in methods], options["batches"] or BATCHES
-  return chain_bench.report(jobs, jobs[0].but(Plain()), batches, options["repeats"], progress=working)
+  report = {}
+  for report in chain_bench.reports(jobs, jobs[0].but(Plain()), batches, options["repeats"], progress=working):
+    if options["out"] is not None:
+      _write(report, options["out"])
+  return report
+
+
+def _write(report: dict[str, Any], out: Path) -> None:
+  from jaxspec.cli.bench_table import render
+  from jaxspec.run.json_values import as_json
+
+  for name, text in (("bench.json", as_json(report)), ("bench.md", render(report) + "\n")):
+    write_whole(out / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))

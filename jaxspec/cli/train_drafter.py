@@ -1,4 +1,4 @@
-"""``jaxspec train eagle``, ``draft`` and ``inter-head``: what drafts for a target learns from rows that the target draws."""
+"""``jaxspec train eagle``, ``spatial``, ``draft`` and others: drafters of a target learn from rows that it draws."""
 
 from __future__ import annotations
 
@@ -65,6 +65,23 @@ eagle = _command(
   jaxspec train eagle --model own --prompt-file prompts.txt --export own
   jaxspec train eagle --model weights/t2i --tokenizer weights/vq --text-encoder weights/t5 \\
     --prompt-file prompts.txt --config eagle.toml
+  """,
+)
+block_head = _command(
+  "block-head",
+  """Train a block head: it drafts a block in one pass, from features of three layers of the target (method block-head).
+
+  \b
+  jaxspec train block-head --model own --prompt-file prompts.txt --set gamma=7 --export own
+  """,
+)
+spatial = _command(
+  "spatial",
+  """Train spatial heads: they draft to the right and downward in an image (method spatial).
+
+  \b
+  jaxspec train spatial --model own --prompt-file prompts.txt --export own
+  jaxspec train spatial --model own --prompt-file prompts.txt --set num_places=31 --set num_rows=3
   """,
 )
 draft = _command(
@@ -214,7 +231,7 @@ def _checked(kind: str, settings: Any, options: dict[str, Any]) -> _Run:
 
 
 def _default_name(kind: str, settings: Any) -> str:
-  return kind if kind == "eagle" else f"{kind.removesuffix('-head')}-{settings.num_layers}"
+  return kind if kind in ("eagle", "spatial") else f"{kind.removesuffix('-head')}-{settings.num_layers}"
 
 
 def _all_classes(pipeline: Pipeline) -> list[int]:

@@ -30,7 +30,7 @@ from jaxspec.models.conditions import ClassLabels, OrderedLabels
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling
 
 # Fields of a head's config that may differ from its target's.
-_OWN_OF_A_HEAD = ("norm_eps", "dtype")
+_OWN_OF_A_HEAD = ("norm_eps", "dtype", "num_layers", "levels", "num_places", "num_rows")
 
 
 class Encoded(NamedTuple):

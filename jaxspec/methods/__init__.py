@@ -15,6 +15,7 @@ from jaxspec.core.options import suggestion
 from jaxspec.core.plugins import Registry
 from jaxspec.errors import OptionError
 from jaxspec.methods.ar import Plain
+from jaxspec.methods.block_head import BlockHead
 from jaxspec.methods.ciar import Ciar
 from jaxspec.methods.cspd import Cspd
 from jaxspec.methods.eagle import Eagle, EagleChain, EagleLantern
@@ -42,6 +43,7 @@ from jaxspec.methods.scale_ciar import ScaleCiar
 from jaxspec.methods.scale_speculative import ScaleSpeculative
 from jaxspec.methods.scaled import Scaled
 from jaxspec.methods.sjd import Sjd
+from jaxspec.methods.spatial import Spatial
 from jaxspec.methods.speculative import Speculative
 from jaxspec.methods.sqs import Sqs
 from jaxspec.methods.step_ciar import StepCiar
@@ -54,6 +56,7 @@ __all__ = [
   "SAME_FAMILY",
   "DENOISING_STEPS",
   "CONTINUOUS",
+  "BlockHead",
   "BuildContext",
   "Ciar",
   "Cspd",
@@ -75,6 +78,7 @@ __all__ = [
   "Rows",
   "Scaled",
   "Sjd",
+  "Spatial",
   "Speculative",
   "Sqs",
   "StepCiar",
@@ -102,6 +106,8 @@ _OF_LIBRARY = (
   Eagle,
   EagleChain,
   EagleLantern,
+  BlockHead,
+  Spatial,
   Ciar,
   Cspd,
   Parallel,

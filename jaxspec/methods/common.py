@@ -74,6 +74,7 @@ def target_side(
   *,
   tables: PyTree = (),
   features: str = "both",
+  levels: tuple[int, ...] = (),
   feedback_fn: FeedbackFn = no_feedback,
   widths: tuple[int, ...] = (),
   bonus: bool = True,
@@ -83,12 +84,13 @@ def target_side(
   Args:
     rule: the acceptance rule, and ``tables`` its arrays; the context decides whether it is audited.
     features: features of a guided target, see `jaxspec.models.guidance.guided`.
+    levels: layers below the last whose features are fed back too, see `jaxspec.models.feature_levels`.
     feedback_fn: feedback to the drafter, see `jaxspec.TargetVerifier`.
     widths: inputs of narrower passes, see `jaxspec.TargetVerifier`.
     bonus: also draw a token after full acceptance.
   """
   sampling: SamplingConfig = context.sampling
-  fns, side = sampling.side(target, features=features)
+  fns, side = sampling.side(target, features=features, levels=levels)
   rule, tables = traced_numbers(audited(rule) if context.audit else rule, tables)
   verifier = TargetVerifier(fns, rule, warp=context.warp(), feedback_fn=feedback_fn, widths=widths, bonus=bonus)
   return side._replace(rule=tables), verifier

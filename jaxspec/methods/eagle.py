@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jaxspec.core.network import Network
-from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.eagle_tree import EagleTreeDrafter
-from jaxspec.methods.auto_width import adaptive
-from jaxspec.methods.common import ExactTest, Neighbours, check_chain, of_ids, target_side
-from jaxspec.methods.method import BuildContext, DraftingMethod, Parts, need, option
-from jaxspec.methods.speculative import ChainMethod
-from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.methods.common import Neighbours, check_chain
+from jaxspec.methods.feature_methods import FeatureChain, OnFeatures
+from jaxspec.methods.method import BuildContext, DraftingMethod, option
 from jaxspec.rules.lantern_tree import lantern_tree
 from jaxspec.rules.tree_rule import tree_rule
-from jaxspec.verifiers.target import target_features
 
 FAMILY = "eagle"
 
 
-class _Continues:
-  """Base of all EAGLE methods: a head that borrows the target's tables and reads its features."""
-
-  draft_family: ClassVar[str | None] = FAMILY
-
-  def build(self: Any, target: Network, draft: Network | None, context: BuildContext) -> Parts:
-    """See `Method.build`; ``draft`` has only its own parameters, and the target's tables are attached here."""
-    sampling = of_ids(self, context)
-    head = need(draft, "a draft network", self.name)
-    tables = borrowed(target.config, target.params)
-    fns, drafting = sampling.side(dataclasses.replace(head, params=attach(head.params, tables)))
-    # A head without guidance continues the features of the guided distribution.
-    features = "both" if head.is_guided else "combined"
-    rule, of_rule = self.rule(context)
-    side, verifier = target_side(target, rule, context, tables=of_rule, features=features, feedback_fn=target_features)
-    return Parts(SpecParams(drafting, side), self.drafter(fns, context), verifier)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Eagle(_Continues, DraftingMethod):
+class Eagle(OnFeatures, DraftingMethod):
   """Speculative decoding with EAGLE-2 trees; exact.
 
   Each round grows a tree of the likeliest continuations. The target scores all nodes in one pass. Candidates of a position
@@ -54,6 +31,7 @@ class Eagle(_Continues, DraftingMethod):
   tree_top_k: int = option(4, "Branches of a node of a draft tree, and width of its beams.", ge=1)
   tree_depth: int = option(3, "Draft passes that grow a tree; it has one more level.", ge=1)
 
+  draft_family: ClassVar[str | None] = FAMILY
   name: ClassVar[str] = "eagle"
   title: ClassVar[str] = "speculative decoding with trees"
   source: ClassVar[str] = "Li et al. 2024, arXiv 2406.16858 (EAGLE-2), section 4"
@@ -94,7 +72,7 @@ class Eagle(_Continues, DraftingMethod):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EagleChain(_Continues, ExactTest, ChainMethod):
+class EagleChain(FeatureChain):
   """Speculative decoding with a chain that an EAGLE head samples; exact.
 
   A sampled chain is faster where a target pass over a tree costs much more than one over a few tokens: a token is accepted
@@ -111,11 +89,6 @@ class EagleChain(_Continues, ExactTest, ChainMethod):
   def drafter(self, fns: ModelFns, context: BuildContext) -> Drafter:
     """The drafter of a head."""
     return EagleChainDrafter(fns, window=self.drafts_per_round(), warp=context.warp())
-
-  def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
-    """See `Method.build`."""
-    parts = super().build(target, draft, context)
-    return parts if self.table is None else adaptive(parts, self.table)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ def padded_length(num_tokens: int) -> int:
 class Prefixed(NamedTuple):
   """Condition and tokens in one pass without a cache (training, scoring)."""
 
-  condition: ClassLabels | Caption | Prompt
+  condition: ClassLabels | Caption | Prompt | Context
   tokens: HostArray  # [B, T] int32 (or [B, T, C] float) tokens that are fed; the last one of an image or text never is
 
   @property
@@ -83,6 +83,16 @@ class Pairs(NamedTuple):
   @property
   def batch_size(self) -> int:
     return self.tokens.shape[0]
+
+
+class Context(NamedTuple):
+  """The target's features at known tokens, whose keys and values a head attends to."""
+
+  features: HostArray  # [B, C, F] features of one or several layers of the target; [B, C, 2 F] with guidance
+
+  @property
+  def batch_size(self) -> int:
+    return self.features.shape[0]
 
 
 def left_pad(features: Array, mask: Array) -> Caption:

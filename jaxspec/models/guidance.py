@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.token_axes import over_rows
 from jaxspec.core.types import Array, Intervals, ModelFns, ModelOutput, Params, PyTree
-from jaxspec.models.conditions import Pairs, Prefixed
+from jaxspec.models.conditions import Context, Pairs, Prefixed
 from jaxspec.models.nn import kv_cache
 
 # Features of a guided model: those of both halves side by side, or guided like the logits.
@@ -135,6 +135,8 @@ def _both_halves(null_condition: Callable[[Params, PyTree], PyTree], params: Par
     return Prefixed(stack(inputs.condition, null_condition(params, inputs.condition)), stack(inputs.tokens, inputs.tokens))
   if isinstance(inputs, Pairs):
     return Pairs(stack(inputs.tokens, inputs.tokens), jnp.concatenate(jnp.split(inputs.features, 2, axis=-1)))
+  if isinstance(inputs, Context):
+    return Context(jnp.concatenate(jnp.split(inputs.features, 2, axis=-1)))
   if isinstance(inputs, jax.Array):
     return jnp.concatenate([inputs, inputs])
   return stack(inputs, null_condition(params, inputs))

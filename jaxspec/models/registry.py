@@ -15,8 +15,10 @@ from jaxspec.core.plugins import Registry
 from jaxspec.models.chameleon import chameleon_drawing  # noqa: F401, declares its trunk
 from jaxspec.models.chameleon.chameleon import ChameleonConfig, chameleon_fns
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
+from jaxspec.models.heads.block_head import BlockHeadConfig, block_head_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns
+from jaxspec.models.heads.spatial_heads import SpatialConfig, spatial_fns
 from jaxspec.models.janus import JanusConfig, janus_fns
 from jaxspec.models.language.emu3 import Emu3Config, emu3_fns
 from jaxspec.models.language.gpt_neo import GPTNeoConfig, gpt_neo_fns
@@ -45,7 +47,7 @@ class FamilySpec(NamedTuple):
     make_family: ``(target, parts) -> jaxspec.families.family.Family``, or ``"module:function"`` for a function imported on
       demand; None for networks that do not generate alone. ``target`` is a loaded `jaxspec.Network` and ``parts`` a
       `jaxspec.families.family.FamilyParts`.
-    head_of: for a draft that continues the features of its target: the config that fits a target's config.
+    head_of: for a head that reads the features of its target: the config that fits a target's config.
   """
 
   config_class: type
@@ -73,6 +75,8 @@ FAMILIES: Registry[FamilySpec] = Registry(
   {
     "llamagen": FamilySpec(LlamaGenConfig, llamagen_fns, _IMAGES),
     "eagle": FamilySpec(EagleConfig, eagle_fns, head_of=EagleConfig.of),
+    "block_head": FamilySpec(BlockHeadConfig, block_head_fns, head_of=BlockHeadConfig.of),
+    "spatial": FamilySpec(SpatialConfig, spatial_fns, head_of=SpatialConfig.of),
     "inter_head": FamilySpec(InterHeadConfig, inter_head_fns),
     "text_encoder": FamilySpec(TextEncoderConfig, text_encoder_fns),
     "t5": FamilySpec(T5Config, t5_fns),

@@ -1,6 +1,6 @@
 """What a family of transformers over discrete tokens declares, so that heads can be put on its networks.
 
-An EAGLE head (`jaxspec.models.heads.eagle_head`) continues a network's features and borrows its two tables. An edge network
+Heads on a network's features (`jaxspec.models.heads.feature_head`) read them and borrow its two tables. An edge network
 (`jaxspec.models.heads.inter_head`) is a network's first layers below heads of intervals. Both know the network by its
 `Trunk` alone, which its family declares (`declare`).
 """
@@ -32,8 +32,8 @@ class Trunk(NamedTuple):
     fns: of the config, functions over the ids of drawn tokens. The config may have fewer layers than that of a checkpoint.
     params: ``(config, parameters of a checkpoint)`` to the parameters of ``fns``; of shapes shapes.
     tables: ``(config, parameters of fns)`` to `Tables`; of shapes shapes.
-    head_fields: the fields of `jaxspec.models.heads.eagle_head.EagleConfig` that are the network's; ``vocab_size`` among
-      them is V.
+    head_fields: the fields of `jaxspec.models.heads.feature_head.FeatureHeadConfig` that are the network's; ``vocab_size``
+      among them is V.
   """
 
   fns: Callable[..., ModelFns]

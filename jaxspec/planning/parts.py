@@ -15,7 +15,7 @@ from jaxspec.core import footprint
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, Method, Parts, need
 from jaxspec.models import registry
-from jaxspec.models.heads.eagle_head import attach, borrowed
+from jaxspec.models.heads.feature_head import attach, borrowed
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.trunk import trunk_of
 from jaxspec.planning.published_models import MODELS, Model

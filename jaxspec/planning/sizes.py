@@ -58,9 +58,9 @@ def trunks_of(config: Any) -> tuple[Trunk, ...]:
     sides = ((getattr(config, f"{side}_{of}") for of in ("depth", "heads", "dim")) for side in ("encoder", "decoder"))
     return tuple(Trunk(depth, heads, heads, dim // heads, dim) for depth, heads, dim in sides)
   config = getattr(config, "trunk", config)
-  heads = config.num_heads
   layers = getattr(config, "num_layers", 1)  # a head on features is one block
-  return (Trunk(layers, heads, getattr(config, "kv_heads", heads), config.head_dim, config.dim),)
+  heads = getattr(config, "num_heads", 0)  # spatial heads have no attention
+  return (Trunk(layers, heads, getattr(config, "kv_heads", heads), getattr(config, "head_dim", 0), config.dim),)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

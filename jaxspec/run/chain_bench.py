@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -73,10 +73,12 @@ def _decode_of(job: Job, rows: int) -> Decode:
   return lambda key: run(job, batch(key)).by_batch[0]
 
 
-def report(
+def reports(
   jobs: Sequence[Job], plain: Job, batches: Sequence[int], repeats: int, *, progress: Progress = SILENT
-) -> dict[str, Any]:
+) -> Iterator[dict[str, Any]]:
   """Passes over several tokens, and every job against plain decoding at every batch size; JSON.
+
+  Yields the report so far after each measurement, so that an interruption loses one; the last report has all.
 
   Args:
     jobs: of one method that samples chains, with several draft lengths.
@@ -91,10 +93,7 @@ def report(
   with pipeline.context():
     passes = scoring(pipeline, job.condition, repeats)
   decodes = []
-  for done, (rows, one) in enumerate(cells, 1):
-    progress.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {one.method.options()['gamma']}")
-    decodes.append(decoding(one, plain, rows, repeats))
-  return {
+  found = {
     "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
     "device": jax.devices()[0].device_kind,
     "versions": {"jax": jax.__version__, "python": platform.python_version()},
@@ -107,8 +106,11 @@ def report(
     "repeats": repeats,
     "settings": values_of(job.sampling),
     "scoring": passes,
-    "decoding": decodes,
   }
+  for done, (rows, one) in enumerate(cells, 1):
+    progress.step(done, len(cells) + 1, "measurement", f"Batch {rows}, gamma {one.method.options()['gamma']}")
+    decodes.append(decoding(one, plain, rows, repeats))
+    yield found | {"decoding": list(decodes)}
 
 
 def scoring(pipeline: LoadedNetworks, condition: PyTree, repeats: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import loop
+from jaxspec.core.rounds import draft_round, judge_round, start
 from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.types import Array, Drafter, Key, ModelFns, Params, PyTree, Verifier
 
@@ -82,16 +82,16 @@ def bare_rounds(
   Returns:
     ``[B]`` int32, some tokens, so that the compiler removes nothing as dead code.
   """
-  state = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
+  state = start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
   cursor = state.draft_side.cursor
   middle = jnp.full_like(cursor.length, max(1, (max_len - drafter.window) // 2))
 
   def body(index: Array, carry: tuple[DraftSide, PyTree, Array]) -> tuple[DraftSide, PyTree, Array]:
     side, verifier_state, last = carry
     side = dataclasses.replace(side, cursor=cursor._replace(last=last, length=middle, round=index))
-    waiting = loop.draft_round(params.draft, side, drafter=drafter)
+    waiting = draft_round(params.draft, side, drafter=drafter)
     side = waiting.side
-    verdict, verifier_state = loop.judge_round(
+    verdict, verifier_state = judge_round(
       params.target, side, verifier_state, waiting.draft, drafter=drafter, verifier=verifier
     )
     return side, verifier_state, verdict.next_tokens[:, 0]
@@ -159,5 +159,5 @@ def loop_efficiency(
 @functools.partial(jax.jit, static_argnames=("drafter", "verifier", "max_len"))
 def prefill(params: SpecParams, key: Key, condition: PyTree, *, drafter: Drafter, verifier: Verifier, max_len: int) -> Array:
   """Runs the prefill of a decode, compiled alone, for timing."""
-  state = loop.start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
+  state = start(params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len)
   return state.draft_side.tokens

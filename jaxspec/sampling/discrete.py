@@ -12,6 +12,7 @@ from jaxspec.core.options import LARGEST, option
 from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.core.types import ModelFns
 from jaxspec.models import guidance
+from jaxspec.models.feature_levels import with_levels
 from jaxspec.models.guidance import Guided
 from jaxspec.sampling.logit_processing import ModelParams, Sampling, Warp, sampling_params
 from jaxspec.sampling.sampling_settings import Guidance
@@ -45,18 +46,21 @@ class SamplingConfig(Guidance):
     """Tokens of a row, if the network's config has them; other rows end at a given length or at an end token."""
     return getattr(network.config, "num_tokens", None)
 
-  def side(self, network: Network, *, features: str = "both", guided: bool | None = None) -> tuple[ModelFns, ModelParams]:
+  def side(
+    self, network: Network, *, features: str = "both", levels: tuple[int, ...] = (), guided: bool | None = None
+  ) -> tuple[ModelFns, ModelParams]:
     """A network as one side of a decode: its functions and its traced parameters.
 
     Args:
       features: what a guided network returns as features, see `jaxspec.models.guidance.guided`.
+      levels: layers below the last whose features the network returns too (`jaxspec.models.feature_levels`).
       guided: whether the network takes part in guidance; None: `Network.is_guided`. A draft that learned guided targets runs
         without guidance, at half the cost.
     Raises:
-      ValueError: if guidance is on and the network has no unconditional condition.
+      ValueError: if guidance is on and the network has no unconditional condition, or for levels that it does not have.
     """
     is_on = self.is_guided and (network.is_guided if guided is None else guided)
-    fns, params = network.fns, network.params
+    fns, params = with_levels(network.fns, levels), network.params
     if is_on:
       fns = guidance.guided(fns, interval=self.cfg_interval, features=features)
       params = Guided(params, jnp.float32(self.cfg_scale))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxspec.core.loop import prefix_rounds
+from jaxspec.core.rounds import prefix_rounds
 from jaxspec.core.state import DecodeResult, Origin
 from jaxspec.diffusion.token_chains import TokenReport
 from jaxspec.drafters.ciar_drafter import GatedReport

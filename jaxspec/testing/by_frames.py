@@ -36,7 +36,7 @@ def round_over(
   """The target side's part of a round of one row; it knows only the draft's frame.
 
   Args:
-    judge: `jaxspec.core.loop.verify_round`, or `jaxspec.serving.wire.two_phase.judge_round` if the codec may request
+    judge: `jaxspec.core.rounds.verify_round`, or `jaxspec.serving.wire.two_phase.judge_round` if the codec may request
       distributions.
     params: of the target.
     draft: the draft side's, leaves ``[1, K, ...]``.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core import loop, rng, trees
+from jaxspec.core import rng, rounds, trees
 from jaxspec.core.precision import in_32_bits
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree
@@ -29,19 +29,19 @@ def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> Non
   if length >= max_len:
     return
   own, verifier = parts.pair()
-  drafter = loop.at_length(own, length, max_len)
+  drafter = rounds.at_length(own, length, max_len)
 
   @jax.jit
   @in_32_bits
   def first_draft(params: SpecParams, keys: Key, condition: PyTree) -> tuple[Draft, Cursor]:
     prefix = parts.target_prefix
-    state = loop.start(params, keys, condition, drafter=own, verifier=verifier, max_len=max_len, target_prefix=prefix)
+    state = rounds.start(params, keys, condition, drafter=own, verifier=verifier, max_len=max_len, target_prefix=prefix)
     if not verifier.in_step:
-      alone = functools.partial(loop.prefix_round, params, drafter=own, verifier=verifier)
+      alone = functools.partial(rounds.prefix_round, params, drafter=own, verifier=verifier)
       state = jax.lax.fori_loop(0, length - 1, lambda _, state: alone(state), state)
     else:
       for before in range(1, length):
-        state = loop.round_at(
+        state = rounds.round_at(
           params, state, drafter=own, verifier=verifier, length=before, max_len=max_len, target_prefix=prefix
         )
     side = state.draft_side

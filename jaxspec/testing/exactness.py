@@ -14,7 +14,6 @@ from jaxspec.core.token_kinds import DISCRETE
 from jaxspec.core.types import AcceptFn, Drafter, PyTree
 from jaxspec.drafters.small_model import SmallModelDrafter
 from jaxspec.methods.common import target_side
-from jaxspec.methods.eagle import FAMILY as EAGLE
 from jaxspec.methods.method import BuildContext, Method, Parts
 from jaxspec.rules.audited import TokenAudit
 from jaxspec.rules.lossless import lossless
@@ -72,8 +71,8 @@ def check_exact(
     if not method.fits(DISCRETE):
       raise ValueError(f"Must have a method that draws discrete tokens, we instead got {method.name} for {method.tokens}")
     build = method.build
-  drafts_features = isinstance(method, Method) and method.draft_family == EAGLE
-  return min(_check_target(build, TOYS[name](), drafts_features, rows, seed) for name in targets)
+  draft_family = method.draft_family if isinstance(method, Method) else None
+  return min(_check_target(build, TOYS[name](), draft_family, rows, seed) for name in targets)
 
 
 def _build(
@@ -87,9 +86,9 @@ def _build(
   return Parts(SpecParams(drafting, side), drafter, verifier)
 
 
-def _check_target(build: BuildFn, toy: Toy, drafts_features: bool, rows: int, seed: int) -> float:
+def _check_target(build: BuildFn, toy: Toy, draft_family: str | None, rows: int, seed: int) -> float:
   condition, length, vocab = toy.condition(rows), toy.joint.ndim - 1, toy.joint.shape[-1]
-  draft = toy.head if drafts_features else toy.draft
+  draft = toy.heads.get(draft_family or "", toy.draft)
 
   def decode(context: BuildContext) -> DecodeResult:
     parts = build(toy.target, draft, context)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core import loop
+from jaxspec.core import loop, rounds
 from jaxspec.core.constructors import verifier_of
 from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
 from jaxspec.core.token_axes import at_position
@@ -95,19 +95,19 @@ class TwoEnds:
     self._drafter, self._verifier = parts.pair()
     self._steps: dict[int, _Steps] = {}
     window, verifier = self._drafter.window, _replayed(self._verifier)
-    self._start_target = _jitted(loop.start_target, verifier=verifier, max_len=max_len, window=window)
-    self._start_draft = _jitted(loop.start_draft, "target_prefix", max_len=max_len, drafter=self._drafter)
+    self._start_target = _jitted(rounds.start_target, verifier=verifier, max_len=max_len, window=window)
+    self._start_draft = _jitted(rounds.start_draft, "target_prefix", max_len=max_len, drafter=self._drafter)
 
   def _at(self, cursor: Cursor) -> _Steps:
     """The steps of a round from this cursor."""
     length = 0 if not self._verifier.in_step else int(cursor.length[0])
     if length not in self._steps:
-      drafter = loop.at_length(self._drafter, length, self._max_len)
-      verifier = loop.at_length(self._verifier, length, self._max_len)
+      drafter = rounds.at_length(self._drafter, length, self._max_len)
+      verifier = rounds.at_length(self._verifier, length, self._max_len)
       self._steps[length] = _Steps(
-        drafter, _jitted(loop.draft_round, drafter=drafter), _jitted(loop.read_round, drafter=drafter),
-        _jitted(loop.verify_round, verifier=_replayed(verifier)), _jitted(judge_round, verifier=_replayed(verifier)),
-        _jitted(loop.commit_reply, drafter=drafter),
+        drafter, _jitted(rounds.draft_round, drafter=drafter), _jitted(rounds.read_round, drafter=drafter),
+        _jitted(rounds.verify_round, verifier=_replayed(verifier)), _jitted(judge_round, verifier=_replayed(verifier)),
+        _jitted(rounds.commit_reply, drafter=drafter),
       )  # fmt: skip
     return self._steps[length]
 
@@ -145,7 +145,7 @@ class TwoEnds:
     parts, exchanges = self._parts, []
     params, target, side = self._start(keys, condition, end_tokens, codec=codec)
     agreement = Agreement(self._max_len, loop.end_tuple(end_tokens))
-    alone, calls = loop.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
+    alone, calls = rounds.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
       before, round_, steps = side.cursor, int(side.cursor.round), self._at(side.cursor)
       step = steps.read_round if round_ < alone else steps.draft_round
@@ -162,7 +162,7 @@ class TwoEnds:
         target, verdict = steps.verify_round(params, target, draft)
       else:
         like = jax.eval_shape(steps.verify_round, params, target, draft)[1]
-        verdict = loop.reply_to_nothing(draft, like)
+        verdict = rounds.reply_to_nothing(draft, like)
       if round_ >= alone:
         exchanges.append(_Exchange(int(before.length[0]), round_, draft, verdict if asks else None))
       side = steps.commit_reply(parts.params.draft, waiting, verdict)

@@ -2,7 +2,7 @@
 
 The pass predicts the step from each of these ``K + 1`` states (`jaxspec.models.dit.denoising_network`). `StepCoupling`
 accepts the leading drafts and draws one more state. Rows may be at different steps. A round never drafts the last step of a
-row (`jaxspec.core.loop.draft_round`), because a step that ends in its mean cannot accept a draft.
+row (`jaxspec.core.rounds.draft_round`), because a step that ends in its mean cannot accept a draft.
 
 The target's random numbers are addressed by step, not by round. Plain decoding therefore draws the states of
 `jaxspec.diffusion.ddpm.sample` with `jaxspec.diffusion.chain.row_noise`.

@@ -13,7 +13,7 @@ from tests.cli import fake_bundle
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory):
-  return fake_bundle.make_fake_bundle(tmp_path_factory.mktemp("bundle") / "tiny", target=fake_bundle.SHALLOW)
+  return fake_bundle.make_fake_bundle(tmp_path_factory.mktemp("bundle") / "tiny")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import string
 from pathlib import Path
 
@@ -32,9 +31,8 @@ SCENE_TOKENIZER = PatchVQConfig(
 )
 TEXT = TextEncoderConfig(vocab_size=64, max_tokens=6, dim=8, num_layers=1, num_heads=1, caption_dim=8)
 _SHARED = dict(vocab_size=16, num_tokens=16, num_heads=2, multiple_of=16)
-TARGET = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=2, dim=16, **_SHARED)
 # Every block is traced and compiled for each program, and commands do not know how many there are.
-SHALLOW = dataclasses.replace(TARGET, num_layers=1)
+TARGET = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=1, dim=16, **_SHARED)
 DRAFT = LlamaGenConfig(model_type="t2i", prefix_len=6, caption_dim=8, num_layers=1, dim=8, **_SHARED)
 CLASS_TARGET = LlamaGenConfig(num_classes=5, num_layers=1, dim=16, **_SHARED)
 CLASS_DRAFT = LlamaGenConfig(num_classes=5, num_layers=1, dim=8, **_SHARED)

@@ -91,3 +91,16 @@ def test_classes_of_a_converted_network(run, class_models, tmp_path, measured):
     assert outcome.exit_code == 0, (outcome.output, outcome.exception)
     assert measured.pop() == ("draft", 6, 2) and not measured
     assert json.loads((tmp_path / "results" / "bench.json").read_text())["prompts"] == prompts
+
+
+def test_finished_measurements_are_kept(fails, bundle, measured, tmp_path, monkeypatch):
+  def second_fails(job, plain, rows, repeats):
+    if rows == 2:
+      raise ValueError("no memory for 2 rows")
+    return {"batch": rows}
+
+  monkeypatch.setattr(chain_bench, "decoding", second_fails)
+  assert "no memory" in fails("bench", "--checkpoint", bundle, "--batch", 1, "--batch", 2, "--out", tmp_path / "out")
+  report = json.loads((tmp_path / "out" / "bench.json").read_text())
+  assert report["decoding"] == [{"batch": 1}]
+  assert (tmp_path / "out" / "bench.md").is_file()

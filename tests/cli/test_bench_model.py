@@ -26,7 +26,9 @@ from tests.cli.fake_bundle import CLASS_TARGET
     (["--model", "llamagen-b", "--tokens", 0], "at least 1 token"),
     (["--model", "gpt-neo-125m", "--method", "sjd", "--initial", "above"], "a grid (for initial drafts from above)"),
     (["--model", "llamagen-b", "--method", "ciar", "--calls", "1.5"], "calls from 0 to 1, or a file, we instead got 1.5"),
-    (["--model", "llamagen-b", "--method", "ciar", "--calls", 0.6], "calls from 0 to 0.52"),
+    pytest.param(  # compiles a simulation
+      ["--model", "llamagen-b", "--method", "ciar", "--calls", 0.6], "calls from 0 to 0.52", marks=pytest.mark.slow
+    ),
     (["--model", "llamagen-b", "--method", "ciar", "--calls", 0], "imposed calls above 0"),
     (["--model", "llamagen-b", "--method", "ciar", "--calls", "none.json"], "Cannot read none.json"),
     (["--model", "gpt-neo-125m", "--method", "gsd"], "the codebook of the image tokenizer for method gsd"),

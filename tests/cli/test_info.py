@@ -1,5 +1,6 @@
 """`jaxspec info`: its output, from headers only."""
 
+import dataclasses
 import json
 import shutil
 
@@ -14,7 +15,8 @@ def test_checkpoint(run, bundle, tmp_path):
   """Equal blocks are one line."""
   copy = shutil.copytree(bundle, tmp_path / "two_blocks")
   meta = json.loads((copy / "target" / "config.json").read_text())["meta"]
-  outcome = run("info", fake_bundle.save_random(copy / "target", fake_bundle.TARGET, 0, **meta))
+  two_blocks = dataclasses.replace(fake_bundle.TARGET, num_layers=2)
+  outcome = run("info", fake_bundle.save_random(copy / "target", two_blocks, 0, **meta))
   assert outcome.exit_code == 0, outcome.output
   shown = ("llamagen", "parameters", "float32", "dim=16", "CC0-1.0", "random numbers", "layers_*.attention.wo.weight")
   for words in shown:

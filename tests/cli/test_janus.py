@@ -17,7 +17,7 @@ METHODS = {
   "rows": ("--width", 2, "--row-window", 3),
 }
 DRAFTING = ("speculative", "lantern", "sqs")
-HEADS = ("eagle", "eagle-chain", "eagle-lantern", "ciar")
+HEADS = ("eagle", "eagle-chain", "eagle-lantern", "block-head", "ciar")
 
 
 @pytest.mark.slow

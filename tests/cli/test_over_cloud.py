@@ -318,7 +318,7 @@ def test_a_server_that_is_killed_is_one_line(run, networks, monkeypatch):
 def images(tmp_path_factory):
   """A bundle with guidance, and the same without the weights of its target."""
   folder = tmp_path_factory.mktemp("images") / "pair"
-  fake_bundle.make_fake_bundle(folder, target=fake_bundle.SHALLOW, cfg_scale=2.0, top_k=8)
+  fake_bundle.make_fake_bundle(folder, cfg_scale=2.0, top_k=8)
   return folder, without_target(folder)
 
 

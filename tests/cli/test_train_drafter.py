@@ -1,4 +1,4 @@
-"""`jaxspec train eagle`, `draft` and `inter-head`: from a converted folder to a head that decodes; resuming, and errors."""
+"""`jaxspec train` of drafters: from a converted folder to a head that decodes; resuming, and errors."""
 
 import dataclasses
 import json
@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from jaxspec.io.bundle import read_bundle
+from jaxspec.training.distillation.students import STUDENTS
 from tests.cli import fake_bundle, fake_language
 from tests.models import emu3_golden
 
@@ -69,7 +70,25 @@ def test_a_training_is_drawn_stopped_resumed_and_decodes(run, fails, own, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["eagle", "draft"])
+def test_spatial_heads_are_stopped_resumed_and_draft(run, fails, own):
+  command = ("train", "spatial", "--model", "own", *short(num_places=3, num_rows=1))
+  whole = run(*command, "--run-dir", "whole")
+  assert whole.exit_code == 0, (whole.output, whole.exception)
+  assert whole.stdout.splitlines()[2].startswith("spatial: expected acceptance 0.")
+  parts = (*command, "--run-dir", "parts", "--export", "own")
+  assert run(*parts, "--set", "loop.stop_after=3").exit_code == 0
+  assert run(*parts).exit_code == 0
+  for name in ("metrics.jsonl", "eval.jsonl"):
+    assert Path("whole", name).read_bytes() == Path("parts", name).read_bytes()
+  assert Path("whole/spatial/params.safetensors").read_bytes() == Path("own/spatial/params.safetensors").read_bytes()
+  generate = ("generate", "--model", "own", "--class", 1, "--method", "spatial", "--out", "a.png")
+  outcome = run(*generate, "--gamma", 3)
+  assert outcome.exit_code == 0 and "acceptance rate" in outcome.stdout, outcome.output
+  assert "gamma of at most the 3 places of the heads, we instead got 4" in fails(*generate, "--gamma", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["eagle", "block-head", "draft"])
 def test_a_text_target_and_a_draft_of_its_own(run, tmp_path, kind):
   config = dataclasses.replace(fake_language.TARGET, num_layers=2)
   fake_bundle.save_random(tmp_path / "text", config, 0, scale=0.2)
@@ -78,10 +97,10 @@ def test_a_text_target_and_a_draft_of_its_own(run, tmp_path, kind):
   steps = {"loop.num_steps": 24, "loop.eval_every": 8, "optimizer.warmup_steps": 2}
   outcome = run("train", kind, "--model", "text", "--prompt-file", "beginnings.txt", "--max-tokens", 8, *short(**steps))
   assert outcome.exit_code == 0, (outcome.output, outcome.exception)
-  name = {"eagle": "eagle", "draft": "draft-1"}[kind]
+  name = {"eagle": "eagle", "block-head": "block-2", "draft": "draft-1"}[kind]
   losses = [json.loads(line)["loss"] for line in Path("runs", name, "eval.jsonl").read_text().splitlines()]
   assert losses[-1] < losses[0]
-  method = {"eagle": "eagle-chain", "draft": "speculative"}[kind]
+  method = STUDENTS[kind].method
   options = ("--model", "text", "--draft-model", f"runs/{name}/{name}", "--max-tokens", 6)
   outcome = run("generate", "--text", "a", *options, "--method", method)
   assert outcome.exit_code == 0 and "acceptance rate" in outcome.stdout, outcome.output
@@ -133,8 +152,14 @@ def test_a_dry_run_shows_the_settings(run, tmp_path):
     (("eagle", "--model", "own", "--images", "none"), "No folder at none"),
     (("eagle", "--model", "own", "--images", "own", "--class", 1), "either --images"),
     (("eagle", "--model", "digits32-mar"), "a network that heads can be put on"),
+    (("spatial", "--model", "wordnet"), "Must have a target that draws images for spatial heads, we instead got a GPTNeo"),
+    (("spatial", "--model", "own", "--set", "num_rows=9"), "rows of an image, we instead got 9"),
+    (("spatial", "--model", "own", "--set", "num_places=0"), "Must have num_places of at least 1, we instead got 0"),
     (("draft", "--model", "own", "--set", "num_layers=9"), "fewer than the target's"),
     (("inter-head", "--model", "own", "--set", "num_layers=9"), "layers, we instead got 9"),
+    (("block-head", "--model", "own", "--set", "gamma=0"), "gamma of at least 1, we instead got 0"),
+    (("block-head", "--model", "own", "--set", "decay=0"), "decay above 0, we instead got 0"),
+    (("block-head", "--model", "digits32-mar"), "a network that heads can be put on"),
     (("inter-head", "--model", "own", "--set", "num_layer=1"), "Must have a field in seed,"),
     (("eagle", "--model", "own", "--set", "batch_size=3"), "num_held_out in whole batches of 3"),
     (("eagle", "--model", "own", "--config", "bad.toml"), "Cannot read settings from bad.toml, it is no TOML"),

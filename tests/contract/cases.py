@@ -74,8 +74,9 @@ class Case:
     if not self.draws_ids:
       return Decoder(networks.vectors(1), draft=networks.vectors(2), **fields)
     fields |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=(2, 3), codebook=lambda: jnp.asarray(CODES)))
-    is_head = self.method.draft_family == "eagle"
-    draft = networks.head(V, N, NOISE) if is_head else networks.host(V, N, LOGITS + NOISE)
+    heads = {"eagle": networks.head, "block_head": networks.block_head, "spatial": networks.spatial_heads}
+    make_head = heads.get(self.method.draft_family)
+    draft = networks.host(V, N, LOGITS + NOISE) if make_head is None else make_head(V, N, NOISE)
     return Decoder(networks.host(V, N, LOGITS), draft=draft, **fields)
 
   def parts(self) -> Parts:
@@ -135,6 +136,8 @@ CASES = {
   "eagle": Case(methods.Eagle(**EAGLE), num_alone=3, prefix=2, acceptance=0.576),
   "eagle-chain": Case(methods.EagleChain(gamma=2), num_alone=3, prefix=2, acceptance=0.764),
   "eagle-lantern": Case(methods.EagleLantern(**EAGLE, num_neighbours=1), acceptance=0.643),
+  "block-head": Case(methods.BlockHead(gamma=3), num_alone=3, prefix=2, acceptance=0.555),
+  "spatial": Case(methods.Spatial(gamma=2), num_alone=3, prefix=2),
   "ciar": Case(CIAR, num_alone=3, acceptance=0.713),
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), widths=(1, 4), acceptance=0.805),
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
@@ -159,6 +162,10 @@ MORE = {
   "speculative, no bonus": Case(methods.Speculative(gamma=2, bonus=False), WARPED),
   "sqs, no bonus": Case(dataclasses.replace(SQS, bonus=False), history_free=False),
   "eagle-chain, block": Case(methods.EagleChain(gamma=3, verify="block")),
+  "block-head, block, guided": Case(methods.BlockHead(gamma=2, verify="block"), WARPED),
+  "spatial, a wide window": Case(methods.Spatial(gamma=4)),
+  "spatial, block": Case(methods.Spatial(gamma=3, verify="block")),
+  "spatial, guided": Case(methods.Spatial(gamma=2), WARPED),
   "sqs, block": Case(methods.Sqs(max_drafts=3, ell=8, beta1=0.2, eta=0.3, alpha=0.1, verify="block"), history_free=False),
   "sjd, certain": Case(methods.Sjd.published(window=3), history_free=False),
   "eagle, guided": Case(methods.Eagle(**EAGLE), WARPED),

@@ -14,9 +14,26 @@ from jaxspec.diffusion.ddpm import Prediction
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.continuous_fns import HeadFns
 from jaxspec.models.nn.causal import wanted
-from jaxspec.testing.toys import CLASSES, head, history_fns, host, init_cache, joint, rows_of_table, softmax, sum_seen
+from jaxspec.testing.toys import (
+  CLASSES,
+  block_head,
+  block_head_fns,
+  head,
+  history_fns,
+  host,
+  init_cache,
+  joint,
+  rows_of_table,
+  softmax,
+  spatial_fns,
+  spatial_heads,
+  sum_seen,
+)
 
-__all__ = ["CLASSES", "head", "history_fns", "host", "joint", "rows_of_table", "softmax", "vectors"]
+__all__ = [
+  "CLASSES", "block_head", "block_head_fns", "head", "history_fns", "host", "joint", "rows_of_table", "softmax",
+  "spatial_fns", "spatial_heads", "vectors",
+]  # fmt: skip
 
 
 @functools.cache

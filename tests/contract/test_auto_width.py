@@ -13,11 +13,13 @@ import pytest
 
 import jaxspec
 from jaxspec import methods, testing
-from jaxspec.core import loop, rng
+from jaxspec.core import rng, rounds
 from jaxspec.core.constructors import with_draft
 from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
+from jaxspec.drafters.block_drafter import BlockDrafter
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
+from jaxspec.drafters.spatial_drafter import SpatialDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.block_rule import block
 from jaxspec.run.round_times import forced
@@ -43,6 +45,14 @@ FAMILIES = {
   "chain": (jaxspec.SmallModelDrafter(HOST, window=2, warp=WARP), no_feedback, lambda seed: _side(_probs(seed + 100))),
   "eagle chain": (
     EagleChainDrafter(HEAD, window=2, warp=WARP), target_features, lambda seed: _head_side(_probs(seed + 100))
+  ),
+  "block head": (
+    BlockDrafter(networks.block_head_fns(V, N), window=2, warp=WARP), target_features,
+    lambda seed: _head_side(_probs(seed + 100)),
+  ),
+  "spatial": (
+    SpatialDrafter(networks.spatial_fns(V, N, 2), window=2, columns=2, warp=WARP), target_features,
+    lambda seed: _head_side(_probs(seed + 100)),
   ),
   "jacobi": (JacobiDrafter(window=2, vocab_size=V, recycle="fresh"), target_logits, lambda seed: ()),
 }  # fmt: skip
@@ -93,6 +103,7 @@ def test_every_outcome_of_a_decode(family):
   assert {(0, 0, 2), (0, 1, 1), (3, 0, 1)} <= seen
 
 
+@pytest.mark.slow
 def test_a_length_that_follows_the_drafts_shows():
   """The power of the test above: drafts that are cut by their own tokens bias the output."""
   inner, feedback_fn, draft_params = FAMILIES["chain"]
@@ -128,8 +139,8 @@ def test_tokens_of_plain_rounds_are_read_later(family):
     AutoWidthParams(drafting, jax.device_put(forced(WIDTHS, number))), _side(probs)
   )  # fmt: skip
   condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
-  state = loop.start(of_length(0), jax.random.key(0), condition, max_len=length, **parts)
-  step = jax.jit(functools.partial(loop.decode_round, **parts))
+  state = rounds.start(of_length(0), jax.random.key(0), condition, max_len=length, **parts)
+  step = jax.jit(functools.partial(rounds.decode_round, **parts))
   for number in (0, 0, 0, 2):
     state = step(of_length(number), state)
   counters = state.draft_side.counters
@@ -143,6 +154,7 @@ CHOICE = dict(round_times=("0:1", "1:1.2", "3:1.45"))
 CONTRACT = {
   "speculative": Case(methods.Speculative(gamma="auto", **CHOICE), prefix=2),
   "eagle-chain": Case(methods.EagleChain(gamma="auto", **CHOICE), prefix=2),
+  "block-head": Case(methods.BlockHead(gamma="auto", **CHOICE), prefix=2),
   "sjd": Case(methods.Sjd(window="auto", initial="left", **CHOICE), prefix=2),
   "gsd": Case(methods.Gsd(window="auto", group_size=2, **CHOICE)),
   "speculative, block": Case(methods.Speculative(gamma="auto", verify="block", **CHOICE)),

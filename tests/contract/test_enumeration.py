@@ -19,11 +19,13 @@ from jaxspec.codecs.codec import conformal_lattice, topk_lattice
 from jaxspec.codecs.conformal import ConformalParams
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import rng
+from jaxspec.drafters.block_drafter import BlockDrafter
 from jaxspec.drafters.ciar_drafter import CiarDrafter, GatedParams
 from jaxspec.drafters.ciar_draws import DenseDraw
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
+from jaxspec.drafters.spatial_drafter import SpatialDrafter
 from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.drafters.window_init import WindowInit
 from jaxspec.intervals.gate import constant_gate
@@ -105,6 +107,16 @@ def _eagle_chain(rule=jaxspec.lossless):
   return drafter, _judge(rule, target_features), lambda seed: _head_side(_halves(seed + 100))
 
 
+def _block_head(rule=jaxspec.lossless):
+  drafter = BlockDrafter(networks.block_head_fns(V, N), window=WINDOW, warp=WARP)
+  return drafter, _judge(rule, target_features), lambda seed: _head_side(_halves(seed + 100))
+
+
+def _spatial(rule=jaxspec.lossless):
+  drafter = SpatialDrafter(networks.spatial_fns(V, N, 2), window=WINDOW, columns=2, warp=WARP)
+  return drafter, _judge(rule, target_features), lambda seed: _head_side(_halves(seed + 100))
+
+
 def _sqs(codec, settings, rule=lossless_sparse, bonus=True):
   params = lambda seed: SqsParams(_side(_any(seed)), settings, jnp.float32(1e6))
   return SqsDrafter(HOST, codec, window=WINDOW), _judge(rule, bonus=bonus), params
@@ -130,6 +142,9 @@ FAMILIES = {
   "jacobi, coupled": (functools.partial(_jacobi, "coupled", COPIES), [(0, 1), (0, WINDOW)], TESTS, 39 / 82),
   "eagle": (_eagle_tree, [(), ()], ((2,) * 4, (2, 2)), 51 / 64),
   "eagle chain": (_eagle_chain, SAMPLED, TESTS, 11 / 19),
+  "block head": (_block_head, SAMPLED, TESTS, 45 / 76),
+  "block head, block": (functools.partial(_block_head, block), SAMPLED, BLOCK, 45 / 76),
+  "spatial": (_spatial, SAMPLED, TESTS, 45 / 76),
   "sqs, topk": (functools.partial(_sqs, topk_lattice(V, 2, ell=2), TOP), SAMPLED, TESTS, 17 / 42),
   "sqs, conformal": (functools.partial(_sqs, conformal_lattice(V, 2, ell=2), THRESHOLD), SAMPLED, TESTS, 31 / 84),
   "chain, no bonus": (functools.partial(_chain, bonus=False), SAMPLED, TESTS, 11 / 19),
@@ -143,6 +158,7 @@ FAMILIES = {
   "chain, block": (functools.partial(_chain, block), SAMPLED, BLOCK, 11 / 19),
   "jacobi, fresh, block": (functools.partial(_jacobi, "fresh", rule=block), SAMPLED, BLOCK, 24 / 37),
   "eagle chain, block": (functools.partial(_eagle_chain, block), SAMPLED, BLOCK, 11 / 19),
+  "spatial, block": (functools.partial(_spatial, block), SAMPLED, BLOCK, 45 / 76),
   "sqs, block": (functools.partial(_sqs, topk_lattice(V, 2, ell=2), TOP, block_sparse), SAMPLED, BLOCK, 17 / 42),
   "ciar that always asks": (_ciar, SAMPLED, TESTS, 11 / 19),
   "ciar, greedy edge": (functools.partial(_ciar, DenseDraw("argmax")), [(), ()], TESTS, 37 / 78),
@@ -162,7 +178,12 @@ def all_outcomes(family):
 
 
 # The rule is that of chains, the drafter that of "eagle chain".
-@pytest.mark.parametrize("family", slow_but(FAMILIES, FAMILIES.keys() - {"eagle chain, block", "chain, block, no bonus"}))
+@pytest.mark.parametrize(
+  "family",
+  slow_but(
+    FAMILIES, FAMILIES.keys() - {"eagle chain, block", "spatial, block", "chain, block, no bonus", "block head, block"}
+  ),
+)
 def test_every_outcome_of_a_decode(family):
   drafter, verifier, draft_params = FAMILIES[family][0]()
   tape, counters = all_outcomes(family), []

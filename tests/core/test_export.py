@@ -12,8 +12,10 @@ from jaxspec.core.token_space import TokenSpace
 from jaxspec.methods import METHODS, SAME_FAMILY
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
 from jaxspec.models.conditions import ClassLabels, OrderedLabels, Prompt
+from jaxspec.models.heads.block_head import BlockHeadConfig
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
+from jaxspec.models.heads.spatial_heads import SpatialConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.registry import family_name
 from jaxspec.planning.sizes import sized
@@ -46,7 +48,10 @@ def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> 
     return Decoder(make(family, config), method, draft=make(family, config), sampling=STOPPED)
   family = family_name(config)
   head, edge = EagleConfig.of(config), InterHeadConfig(dataclasses.replace(config, num_layers=1, dtype="bfloat16"))
-  drafts = {SAME_FAMILY: (family, config), "eagle": ("eagle", head), "inter_head": ("inter_head", edge)}
+  drafts = {
+    SAME_FAMILY: (family, config), "eagle": ("eagle", head), "block_head": ("block_head", BlockHeadConfig.of(config)),
+    "spatial": ("spatial", SpatialConfig.of(config)), "inter_head": ("inter_head", edge),
+  }  # fmt: skip
   draft = None if method.draft_family is None else make(*drafts[method.draft_family])
   space = TokenSpace(
     vocab_size=head.vocab_size,

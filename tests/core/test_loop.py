@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.core import loop, rng, verdicts
+from jaxspec.core import rng, rounds, verdicts
 from jaxspec.core.constructors import VerifierOf
 from jaxspec.core.loop import accepted_by_round
 from jaxspec.core.no_draft import NO_DRAFTER
@@ -96,11 +96,11 @@ def test_two_sides_exchange_only_draft_and_verdict():
   expected = jaxspec.speculate(params, jax.random.key(5), labels(ROWS), **kwargs)
 
   keys = rng.row_keys(jax.random.key(5), ROWS)
-  state = jax.jit(functools.partial(loop.start, **kwargs))(params, keys, labels(ROWS))
+  state = jax.jit(functools.partial(rounds.start, **kwargs))(params, keys, labels(ROWS))
   edge, cloud, cloud_cursor = state.draft_side, state.verifier, state.draft_side.cursor
-  propose = jax.jit(lambda e: loop.draft_round(params.draft, e, drafter=drafter))
-  verify = jax.jit(lambda k, s, c, d: loop.verify_step(params.target, k, s, c, d, verifier=verifier))
-  commit = jax.jit(lambda w, v: loop.commit_reply(params.draft, w, v, drafter=drafter))
+  propose = jax.jit(lambda e: rounds.draft_round(params.draft, e, drafter=drafter))
+  verify = jax.jit(lambda k, s, c, d: rounds.verify_step(params.target, k, s, c, d, verifier=verifier))
+  commit = jax.jit(lambda w, v: rounds.commit_reply(params.draft, w, v, drafter=drafter))
   advance = jax.jit(lambda c, d, v: verdicts.advance(c, d, v, N))
   wire = lambda message: jax.tree.map(np.asarray, message)
   while np.asarray(cloud_cursor.live).any():

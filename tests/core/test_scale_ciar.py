@@ -172,8 +172,8 @@ def test_every_map_follows_the_side_that_decides_about_it():
 
 def test_rows_alone_and_in_a_batch():
   """Without a bonus scale, a row has the same scales, with the same origins, in any batch."""
-  params, keys = SpecParams(_any(5, LONG), _any(6, LONG)), fast_keys(7, 10)
-  kwargs = dict(tau=0.6, toy=LONG, window=2, score="random")
+  params, keys = SpecParams(_any(5, TOY), _any(6, TOY)), fast_keys(7, 10)
+  kwargs = dict(tau=0.6, window=2, score="random")
   together = _toy_decode(params, keys, **kwargs)
   alone = [_toy_decode(params, keys[row : row + 1], **kwargs) for row in range(10)]
   np.testing.assert_array_equal(together.tokens, np.concatenate([out.tokens for out in alone]))

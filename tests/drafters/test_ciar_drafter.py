@@ -11,7 +11,7 @@ from scipy import stats
 import jaxspec
 from jaxspec.codecs.codec import topk_lattice
 from jaxspec.codecs.sparsify import TopKParams
-from jaxspec.core import loop, rng
+from jaxspec.core import rng, rounds
 from jaxspec.core.constructors import with_verify
 from jaxspec.core.state import Origin
 from jaxspec.drafters.ciar_drafter import CiarDrafter
@@ -186,8 +186,8 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
   params, kwargs = transformer_gated(tau=0.35, max_run=2, cloud_layers=2)  # short runs: some end without an exchange
   cloud, cloud_params, edge, edge_params = networks(cloud_layers=2)
   rows = ROWS
-  start = jax.jit(functools.partial(loop.start, max_len=N, **kwargs))
-  step = jax.jit(functools.partial(loop.decode_round, **kwargs))
+  start = jax.jit(functools.partial(rounds.start, max_len=N, **kwargs))
+  step = jax.jit(functools.partial(rounds.decode_round, **kwargs))
   state = start(params, keys_of(rows), labels(rows))
   for _ in range(3):
     state = step(params, state)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.core import loop, trees
+from jaxspec.core import rounds, trees
 from jaxspec.drafters.eagle_tree import EagleTreeDrafter
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
-from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.verifiers.target import target_features
@@ -32,8 +33,8 @@ def test_caches_after_some_rounds_equal_fresh_ones(name):
   params, kwargs, host, head = tiny_eagle(name, temperature=2.0, total=9, top_k=5)
   rows = 4
   condition = eagle_condition(name, rows)
-  start = jax.jit(functools.partial(loop.start, max_len=N, **kwargs))
-  step = jax.jit(functools.partial(loop.decode_round, **kwargs))
+  start = jax.jit(functools.partial(rounds.start, max_len=N, **kwargs))
+  step = jax.jit(functools.partial(rounds.decode_round, **kwargs))
   state = start(params, jax.random.key(1), condition)
   for _ in range(4):
     state = step(params, state)

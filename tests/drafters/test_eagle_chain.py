@@ -11,7 +11,7 @@ from scipy import stats
 from scipy.special import softmax
 
 import jaxspec
-from jaxspec.core import loop
+from jaxspec.core import rounds
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
 from jaxspec.models.guidance import guided
@@ -29,14 +29,14 @@ def test_drafted_distributions_are_those_of_one_pass_over_the_committed_features
   params, kwargs, host, head = tiny_eagle(name, temperature=2.0, chain=3, combined=combined)
   rows = 3
   condition = eagle_condition(name, rows)
-  state = jax.jit(functools.partial(loop.start, max_len=N, **kwargs))(params, jax.random.key(1), condition)
-  step = jax.jit(functools.partial(loop.decode_round, **kwargs))
+  state = jax.jit(functools.partial(rounds.start, max_len=N, **kwargs))(params, jax.random.key(1), condition)
+  step = jax.jit(functools.partial(rounds.decode_round, **kwargs))
   for _ in range(3):
     state = step(params, state)
   edge = state.draft_side
   lengths = np.asarray(edge.cursor.length)
   assert len(set(lengths.tolist())) > 1 and edge.counters.accepted.sum() > 0
-  draft_round = jax.jit(functools.partial(loop.draft_round, drafter=kwargs["drafter"]))
+  draft_round = jax.jit(functools.partial(rounds.draft_round, drafter=kwargs["drafter"]))
   draft = draft_round(params.draft, edge).draft
   chex.assert_shape(draft.proposal, (rows, 3, 13))
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import jaxspec
-from jaxspec.core import loop
+from jaxspec.core import rounds
 from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
@@ -106,8 +106,8 @@ def test_a_resumed_decode_is_the_same():
   """The state between two rounds is saved to host arrays and restored; the tokens equal those without a break."""
   params, keys, condition, _, kwargs = transformers("conformal", 5)
   max_len = kwargs.pop("max_len")
-  start = jax.jit(functools.partial(loop.start, max_len=max_len, **kwargs))
-  step = jax.jit(functools.partial(loop.decode_round, **kwargs))
+  start = jax.jit(functools.partial(rounds.start, max_len=max_len, **kwargs))
+  step = jax.jit(functools.partial(rounds.decode_round, **kwargs))
 
   def through_host(state):
     edge = state.draft_side.replace(keys=jax.random.key_data(state.draft_side.keys))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.core import loop, rng
+from jaxspec.core import rng, rounds
 from jaxspec.core.state import TargetSide
 from jaxspec.drafters.sqs_drafter import SqsDrafter
 from jaxspec.models.conditions import ClassLabels
@@ -58,15 +58,15 @@ def halves(policy):
   @jax.jit
   def send(params):
     condition = ClassLabels(jnp.zeros((len(CELLS),), jnp.int32))
-    state = loop.start(params, jax.random.key(0), condition, drafter=drafter, verifier=verifier, max_len=4)
+    state = rounds.start(params, jax.random.key(0), condition, drafter=drafter, verifier=verifier, max_len=4)
     cursor = state.draft_side.cursor._replace(last=jnp.full((len(CELLS),), FIRST, jnp.int32))
     cloud = TargetSide(cursor, state.draft_side.keys, jnp.int32(4), state.verifier)
-    return loop.draft_round(params.draft, state.draft_side.replace(cursor=cursor), drafter=drafter), cloud
+    return rounds.draft_round(params.draft, state.draft_side.replace(cursor=cursor), drafter=drafter), cloud
 
   @jax.jit
   def judge(params, waiting, cloud, sent):
-    cloud, verdict = loop.verify_round(params.target, cloud, sent, verifier=verifier)
-    return loop.commit_reply(params.draft, waiting, verdict, drafter=drafter), cloud
+    cloud, verdict = rounds.verify_round(params.target, cloud, sent, verifier=verifier)
+    return rounds.commit_reply(params.draft, waiting, verdict, drafter=drafter), cloud
 
   return codec, pair, send, judge
 
@@ -115,11 +115,11 @@ def stepper(policy):
 
   @jax.jit
   def run(params, key, end_token):
-    state = loop.start(params, key, labels(ROWS), max_len=30, end_token=end_token, drafter=drafter, verifier=verifier)
-    waiting = loop.draft_round(params.draft, state.draft_side, drafter=drafter)
+    state = rounds.start(params, key, labels(ROWS), max_len=30, end_token=end_token, drafter=drafter, verifier=verifier)
+    waiting = rounds.draft_round(params.draft, state.draft_side, drafter=drafter)
     cloud = TargetSide(state.draft_side.cursor, state.draft_side.keys, jnp.int32(30), state.verifier)
-    cloud, verdict = loop.verify_round(params.target, cloud, waiting.draft, verifier=verifier)
-    return state.draft_side, waiting, verdict, loop.commit_reply(params.draft, waiting, verdict, drafter=drafter)
+    cloud, verdict = rounds.verify_round(params.target, cloud, waiting.draft, verifier=verifier)
+    return state.draft_side, waiting, verdict, rounds.commit_reply(params.draft, waiting, verdict, drafter=drafter)
 
   return run, pair
 

@@ -32,7 +32,7 @@ def test_teacher_forcing_is_one_pass_without_a_cache(guided):
 @pytest.mark.slow
 def test_figures_of_a_bundle(tmp_path):
   """The tokens' probabilities are those of the distributions from which plain decoding drew; exact drafts are audited."""
-  pipe = load_pipeline(fake_bundle.make_fake_bundle(tmp_path / "tiny", target=fake_bundle.SHALLOW))
+  pipe = load_pipeline(fake_bundle.make_fake_bundle(tmp_path / "tiny"))
   job = pipe.job(["red apple", "blue cat", "a dog"], seed=3, temperature=0.7)
   found = diagnose(job, 2, samples=2)
   assert found.vocab_size == 16 and found.tokens.largest.shape == (6 * 16,)
@@ -71,6 +71,6 @@ def test_advice_follows_certainty_and_synonyms():
 
 
 def test_what_cannot_be_diagnosed(tmp_path):
-  pipe = load_pipeline(fake_bundle.make_fake_bundle(tmp_path / "tiny", target=fake_bundle.SHALLOW))
+  pipe = load_pipeline(fake_bundle.make_fake_bundle(tmp_path / "tiny"))
   with pytest.raises(ValueError, match="temperature above 0 to diagnose"):
     diagnose(pipe.job(["red apple"], temperature=0.0), 1)

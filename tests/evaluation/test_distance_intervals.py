@@ -73,10 +73,9 @@ def _expected_frechet_distance(rows, other_rows, shift, number=10_000):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shift", [0.3, 0.7])
-def test_frechet_distances_cover_their_expectation(shift):
-  truth = _expected_frechet_distance(48, 64, shift)
-  find = lambda generator, seed: [frechet_interval(_draw(generator, 48, shift), _draw(generator, 64), seed=seed)]
+def test_frechet_distances_cover_their_expectation():
+  truth = _expected_frechet_distance(48, 64, 0.3)
+  find = lambda generator, seed: [frechet_interval(_draw(generator, 48, 0.3), _draw(generator, 64), seed=seed)]
   assert_covered(coverages(find, [truth], PROOF), PROOF)
 
 
@@ -103,7 +102,7 @@ def _true_precision_recall(shift, size, width):
 
 @pytest.mark.parametrize(
   "shift, number",
-  [(0.0, 400), pytest.param(0.0, PROOF, marks=pytest.mark.slow), pytest.param(0.6, PROOF, marks=pytest.mark.slow)],
+  [(0.0, 400), pytest.param(0.6, PROOF, marks=pytest.mark.slow)],
 )
 def test_precision_recall_and_f1_cover(shift, number):
   """Also for equal distributions; in full size in the proof."""

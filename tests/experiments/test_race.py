@@ -18,7 +18,6 @@ from jaxspec.methods import METHODS
 from tests.helpers import slow_but
 from tests.methods.networks import CAUSAL, MAR, SMALL
 from tests.run import test_denoising as test_states
-from tests.run import test_scales as test_maps
 from tests.run import tiny
 
 # Formats of networks, and their kinds of results.
@@ -27,7 +26,7 @@ KINDS = {
   "texts": (lambda path: tiny.texts(path) / "target", "on"),
   "causal": (lambda path: tiny.vectors(path, CAUSAL), "animal-bird"),
   "mar": (lambda path: tiny.vectors(path, MAR), "animal-bird"),
-  "maps": (test_maps.write_tiny, 1),
+  "maps": (tiny.scales, 1),
   "states": (test_states.write_tiny, 1),
 }
 TURNS, BATCH = 2, 2

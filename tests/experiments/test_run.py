@@ -23,8 +23,6 @@ from tests.cli import fake_classes
 from tests.cli.fake_bundle import DRAFT, SCENE_TOKENIZER, TARGET, make_fake_bundle
 from tests.exit_status import status_of
 
-SHALLOW = dataclasses.replace(TARGET, num_layers=1)
-
 
 def test_list_names_every_table(capsys):
   assert status_of(run.main, "--list") == 0
@@ -61,7 +59,7 @@ def test_patterns_stand_for_tables():
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-  return str(make_fake_bundle(tmp_path_factory.mktemp("bundle"), target=SHALLOW))
+  return str(make_fake_bundle(tmp_path_factory.mktemp("bundle")))
 
 
 @pytest.fixture
@@ -122,7 +120,7 @@ def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_rates_of_stored_thresholds(tmp_path):
   """A table with the checkpoint's thresholds: no search; rows of other settings are skipped by name."""
-  target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
+  target, draft = (dataclasses.replace(config, num_tokens=36) for config in (TARGET, DRAFT))
   path = make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar")
   file = path / "edge" / "config.json"
   document = json.loads(file.read_text(encoding="utf-8"))
@@ -204,7 +202,7 @@ def test_tables_of_classes(network, tmp_path):
 @pytest.mark.slow
 def test_a_table_of_scenes(tmp_path, caplog):
   """Random networks draw no correct images; every kind of row has its figures, and a second run reads the cache."""
-  target, draft = (dataclasses.replace(config, num_tokens=36) for config in (SHALLOW, DRAFT))
+  target, draft = (dataclasses.replace(config, num_tokens=36) for config in (TARGET, DRAFT))
   path = str(make_fake_bundle(tmp_path / "bundle", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar"))
   rows = (
     dataclasses.replace(row("speculative", gamma=2), audit=True), row("gsd", "static", variant="static", window=3),

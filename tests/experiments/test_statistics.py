@@ -74,3 +74,28 @@ def test_distances_tell_distributions_apart():
   a, b = np.random.default_rng(0).normal(size=(2, 2000, 3))
   assert compare(a, b)["p"] > 0.01
   assert compare(a, b + np.array([0, 0, 0.3]))["p"] < 1e-6
+
+
+def test_chosen_lengths_are_compared_with_the_fastest_fixed_one():
+  seconds = {"base": 4.0, "a, gamma 3": 2.0, "a, gamma 7": 3.0, "a, gamma auto": 2.5, "b": 8.0}
+  rows = [
+    dict(batch=batch, label=label, seconds=[time * (1 + batch * (label == "a, gamma 7"))] * 6)
+    for batch in (1, 4)
+    for label, time in seconds.items()
+  ]
+  document = {"base": "base", "rows": rows}
+  assert statistics.over_best_fixed(rows[3], document) == pytest.approx((0.8,) * 3)
+  assert statistics.over_best_fixed(rows[1], document) is None
+  lowest = statistics.lowest_speeds(document)
+  assert lowest["a, gamma 7"] == (pytest.approx(4 / 15), 4) and lowest["b"][0] == 0.5 and "base" not in lowest
+
+
+def test_speeds_over_the_batch_are_drawn(tmp_path):
+  pytest.importorskip("matplotlib")
+  from experiments.figures import batches
+
+  labels = {"plain": 1.0, "EAGLE": 0.5, "SJD, window auto": 0.8}
+  rows = [dict(batch=b, label=label, seconds=[time * b + 0.01 * turn for turn in range(6)])
+          for b in (1, 4, 64) for label, time in labels.items()]  # fmt: skip
+  batches.draw({"base": "plain", "source": "scenes", "rows": rows}, tmp_path / "batches.png")
+  assert (tmp_path / "batches.png").stat().st_size > 5000

@@ -20,6 +20,7 @@ EXACT = {
   "sjd": methods.Sjd(window=3),
   "eagle": methods.Eagle(draft="head", tree_size=4, tree_top_k=2, tree_depth=1),
   "eagle-chain": methods.EagleChain(draft="head", gamma=3),
+  "block-head": methods.BlockHead(draft="block", gamma=3),
   "ciar": methods.Ciar(draft="edge", gamma=3, max_run=2, tau=-1.0),
 }
 

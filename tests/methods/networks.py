@@ -15,7 +15,9 @@ from jaxspec.core.network import Network
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.models.conditions import OrderedLabels
 from jaxspec.models.dit.dit import DiTConfig, dit_fns
+from jaxspec.models.heads.block_head import BlockHeadConfig, block_head_fns
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.spatial_heads import SpatialConfig, spatial_fns
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
 from jaxspec.models.mar.mar import MARConfig, mar_fns
@@ -60,6 +62,20 @@ def head() -> Network:
 
 
 @functools.cache
+def block_head() -> Network:
+  config = BlockHeadConfig.of(helpers.TARGET)
+  fns = block_head_fns(config)
+  return Network(fns, helpers.random_params(fns, 3, scale=0.15), config, name="block head")
+
+
+@functools.cache
+def spatial_heads() -> Network:
+  config = SpatialConfig.of(helpers.TARGET, num_places=7)
+  fns = spatial_fns(config)
+  return Network(fns, helpers.random_params(fns, 3, scale=0.15), config, name="spatial heads")
+
+
+@functools.cache
 def vectors(family: str, seed: int) -> Network:
   fns = mar_fns(MAR) if family == "mar" else causal_token_fns(CAUSAL)
   return Network(fns, helpers.random_params(fns, seed, scale=0.2), MAR if family == "mar" else CAUSAL, name=family)
@@ -89,8 +105,10 @@ SMALL = {
   "sjd": {"window": 3}, "gsd": {"window": 3, "group_size": 2}, "scaled": {"window": 3},
   "eagle": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1}, "eagle-chain": {"gamma": 2},
   "eagle-lantern": {"tree_size": 4, "tree_top_k": 2, "tree_depth": 1, "num_neighbours": 2},
+  "block-head": {"gamma": 3},
+  "spatial": {"gamma": 3},
   "ciar": {"gamma": 3, "max_run": 3, "tau": 0.5, "score": "max_prob"}, "cspd": {"gamma": 2}, "parallel": {"num_iter": 2},
-  "rows": {"width": 2},
+  "rows": {"width": 2}, "ngram": {"window": 2},
   "scale-speculative": {"gamma": 1}, "step-speculative": {"gamma": 2},
   "scale-ciar": {"max_window": 1, "tau": 0.8, "score": "max_prob"},
   "step-ciar": {"tau": 0.5, "max_run": 3, "score": "random"},
@@ -114,8 +132,10 @@ def decoder(method: methods.Method, sampling=None, **fields) -> Decoder:
   else:
     known = dict(target=markov(0), draft=markov(1), sampling=sampling or SamplingConfig())
     known |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=GRID, codebook=lambda: codebook()[:V]))
-    if name.startswith("eagle"):
-      known |= dict(target=host(), draft=head(), space=TokenSpace(num_tokens=16, grid=(4, 4), codebook=codebook))
+    heads = {"eagle": head, "block_head": block_head, "spatial": spatial_heads}
+    if method.draft_family in heads:
+      draft = heads[method.draft_family]()
+      known |= dict(target=host(), draft=draft, space=TokenSpace(num_tokens=16, grid=(4, 4), codebook=codebook))
   of_space = {field.name: fields.pop(field.name) for field in dataclasses.fields(TokenSpace) if field.name in fields}
   space = dataclasses.replace(known.get("space", TokenSpace(known["sampling"].tokens)), **of_space)
   return Decoder(**(known | dict(method=method, space=space) | fields))

@@ -64,7 +64,7 @@ def test_equal_settings_give_equal_parts(name):
 # Missing inputs of methods besides a draft network.
 NEEDS = {"gsd": {"codebook", "vocab_size"}} | dict.fromkeys(("lantern", "eagle-lantern"), {"codebook"})
 NEEDS |= dict.fromkeys(("sqs", "sjd", "scaled", "ciar"), {"vocab_size"})
-NEEDS |= dict.fromkeys(("ar", "speculative", "eagle", "eagle-chain"), set())
+NEEDS |= dict.fromkeys(("ar", "speculative", "eagle", "eagle-chain", "block-head", "spatial"), set())
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -74,7 +74,7 @@ def test_missing_parts_are_named(name):
     ("draft", "a draft network"), ("vocab_size", "vocab_size"), ("codebook", "the codebook of the image tokenizer")
   ):  # fmt: skip
     fields = {field: None}
-    if field == "vocab_size" and name.startswith("eagle"):
+    if field == "vocab_size" and cls.draft_family in ("eagle", "block_head", "spatial"):
       continue  # given by the config
     try:
       decoder(small(name), **fields).parts
@@ -90,6 +90,8 @@ def test_missing_parts_are_named(name):
   "make, words",
   [
     (lambda: decoder(small("sjd", initial="left"), grid=None), r"a grid \(for initial drafts from left\)"),
+    (lambda: decoder(small("spatial"), grid=None), r"a grid \(to draft downward\)"),
+    (lambda: decoder(small("spatial", gamma=8)), "gamma of at most the 7 places of the heads, we instead got 8"),
     (lambda: decoder(small("gsd", distance="embedding")), "a target with input embeddings"),
     (lambda: decoder(small("sqs", support=6)), "support of 1 to 5 tokens"),
     (lambda: decoder(small("sqs"), audit=True), "no audit with method sqs"),
@@ -181,7 +183,9 @@ def test_published_rules_of_vectors_are_reached_by_options():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["speculative", "sqs", "lantern", "sjd", "gsd", "scaled", "eagle", "eagle-chain"])
+@pytest.mark.parametrize(
+  "name", ["speculative", "sqs", "lantern", "sjd", "gsd", "scaled", "eagle", "eagle-chain", "block-head", "spatial"]
+)
 def test_at_temperature_zero_every_method_draws_the_greedy_tokens(name):
   """Tokens cannot borrow probability then, so lossy methods also draw the greedy row."""
   options = {"max_gap": 0.0} if name == "gsd" else {"factor": 1.0} if name == "lantern" else {}

@@ -16,7 +16,7 @@ from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.run.decoder import Decoder
 from tests.helpers import labels, markov_fns
 
-EXACT = "ar speculative sqs sjd eagle eagle-chain scale-speculative step-speculative".split()
+EXACT = "ar speculative sqs sjd eagle eagle-chain block-head spatial scale-speculative step-speculative".split()
 LOSSY = "lantern gsd scaled eagle-lantern ciar cspd parallel scale-ciar step-ciar".split()
 # Methods that draw no discrete tokens; `ar` draws all kinds.
 KIND_OF = {"cspd": CONTINUOUS, "parallel": CONTINUOUS, "scale-speculative": SCALES, "scale-ciar": SCALES}

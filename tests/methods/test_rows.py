@@ -17,7 +17,7 @@ from jaxspec.sampling import SamplingConfig, row_schedule
 from jaxspec.sampling.row_schedule import num_groups, num_passes
 from jaxspec.testing.tape import Tape, enumerate_outcomes, first_draw, round_draws
 from tests.contract import networks
-from tests.helpers import labels
+from tests.helpers import labels, slow_but
 from tests.methods.networks import decoder, host, small
 
 V, GRID = 3, (2, 3)
@@ -82,7 +82,10 @@ def _played(grid, width, most):
   return drawn_in.reshape(images, rows, columns), int(passes[0].is_active.sum(2).max())
 
 
-@pytest.mark.parametrize("rows, sampling", [(1, SamplingConfig()), (33, SamplingConfig(cfg_scale=2.0, top_k=5))])
+_GUIDED = (33, SamplingConfig(cfg_scale=2.0, top_k=5))
+
+
+@pytest.mark.parametrize("rows, sampling", slow_but([(1, SamplingConfig()), _GUIDED], [_GUIDED]))
 def test_a_width_of_all_columns_is_plain_decoding(rows, sampling):
   """The same tokens, bit for bit; a smaller width has other ones, in fewer passes."""
   draw = lambda method: decoder(method, sampling, target=host(), num_tokens=16, grid=(4, 4))(labels(rows), key=7)
@@ -129,7 +132,10 @@ def _joint(logits: np.ndarray, width: int, legal) -> np.ndarray:
   return joint
 
 
-@pytest.mark.parametrize("width, legal", [(1, None), (2, None), (3, None), (1, ImageRows(2, GRID[0], GRID[1] - 1, 0))])
+_ENDS = (1, ImageRows(2, GRID[0], GRID[1] - 1, 0))  # rows of two codes and an end
+
+
+@pytest.mark.parametrize("width, legal", slow_but([(1, None), (2, None), (3, None), _ENDS], [(2, None), _ENDS]))
 def test_divergence_against_enumeration(width, legal):
   """Images have the distribution of the definition, and the mean of the estimate is its KL to the target, without rest."""
   logits = _table(legal)
@@ -151,6 +157,7 @@ def test_divergence_against_enumeration(width, legal):
   assert (kl >= 2 * tv**2 - 1e-6).all()  # Pinsker
 
 
+@pytest.mark.slow
 def test_audit_of_a_transformer():
   """Cached keys lack tokens too: the divergence is that of the distribution that was drawn from. Guided."""
   of = lambda width: decoder(

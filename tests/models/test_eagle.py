@@ -9,7 +9,8 @@ import pytest
 
 from jaxspec.models.conditions import Pairs
 from jaxspec.models.guidance import Guided, guided
-from jaxspec.models.heads.eagle_head import EagleConfig, attach, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.nn.rope import rope_2d
 from tests.helpers import random_params
 

@@ -10,7 +10,8 @@ import pytest
 
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
-from jaxspec.models.heads.eagle_head import EagleConfig, borrowed
+from jaxspec.models.heads.eagle_head import EagleConfig
+from jaxspec.models.heads.feature_head import borrowed
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.language.emu3 import Emu3Config
 from jaxspec.models.language.gpt_neo import GPTNeoConfig

@@ -64,7 +64,8 @@ def test_every_method(name):
   assert speed.tokens_per_s * speed.row_s == pytest.approx(2 * model.num_tokens)
   if plan.draft is not None:
     assert speed.round_s == pytest.approx(speed.target.seconds + speed.draft_calls * speed.draft.seconds)
-    assert speed.draft_calls > 0 and speed.draft.inputs == (2 if name in ("eagle", "eagle-lantern") else 1)
+    inputs = {"eagle": 2, "eagle-lantern": 2, "block-head": 3, "spatial": 3}
+    assert speed.draft_calls > 0 and speed.draft.inputs == inputs.get(name, 1)
   parts = {need.name: need.bytes(2) for need in plan.memory.needs}
   tables = {"gsd": 12 * 12 * 4 + 2 * 4, "lantern": 12 * 2 * 4 + 4, "scaled": 4, "eagle-lantern": 12 * 2 * 4}  # and numbers
   assert parts.get("table of the acceptance rule", 0) == tables.get(name, 0)
@@ -83,12 +84,18 @@ def test_heads_of_a_chameleon(tmp_path):
   parameters = {
     "eagle": 2 * 16**2 + 16 + block + 16,
     "eagle-chain": 2 * 16**2 + 16 + block + 16,
+    "spatial": 2 * 16**2 + 16 + 6 * 16 * 24 + 2 * 16 + 3 * 16**2 + 2 * 15 * 16,
     "ciar": 40 * 16 + block + 4 * 16 + 2 * 16 + 16 + 2 * table + 2 * 12,
   }
   for name, expected in parameters.items():
     plan = make_plan(model, H100, batches=(2,), method=small(name), acceptance=0.5)
     assert plan.draft[1] == expected
     draft, slots = plan.batches[0].speed.draft, model.prefix + model.num_tokens + plan.window
+    if name == "spatial":  # without attention; the pool has the pairs of two rows of three tokens, of both halves
+      assert draft.operations == 2 * 2 * draft.inputs * 2 * (5 * 16**2 + 6 * 16 * 24 + table)
+      pool = next(need for need in plan.memory.needs if need.name == "draft caches")
+      assert pool.bytes(1) == 2 * 6 * (4 + 2 * 16)
+      continue
     multiplied = block + (2 * table if name == "ciar" else 2 * 16**2 + table)
     assert draft.operations == 2 * 2 * draft.inputs * (2 * multiplied + 4 * slots * 16)
 
@@ -103,7 +110,7 @@ def test_a_folder_of_janus(tmp_path):
   assert (model.num_tokens, model.vocab_size, model.guidance, model.grid, model.side) == (12, 10, 5.0, (3, 4), 48)
   assert MODELS["janus-pro-7b"].draft == "janus-pro-1b" and MODELS["janus-pro-7b"].side == 384
   for name in [name for name in PLANNED if METHODS[name].fits(methods.DISCRETE)]:
-    if name.startswith("eagle") or name == "ciar":
+    if METHODS[name].draft_family not in (None, methods.SAME_FAMILY):
       with pytest.raises(ValueError, match="a network that heads can be put on"):
         make_plan(model, H100, method=small(name))
     else:

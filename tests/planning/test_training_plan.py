@@ -13,6 +13,7 @@ from jaxspec.planning.training_plan import student_of, training_plan
 from jaxspec.training.distillation.draft_student import DraftSettings
 from jaxspec.training.distillation.eagle_student import EagleSettings
 from jaxspec.training.distillation.inter_head_student import InterHeadSettings
+from jaxspec.training.distillation.spatial_student import SpatialSettings
 from jaxspec.training.distillation.students import STUDENTS
 
 DEVICE = DEVICES["h100"]
@@ -61,6 +62,10 @@ def test_what_makes_a_training_dearer():
 def test_heads_are_those_that_are_trained():
   config = find_model("llamagen-b").config
   assert student_of(find_model("llamagen-b"), EagleSettings()).config.dim == config.dim
+  spatial = SpatialSettings(num_places=31, num_rows=3)
+  assert student_of(find_model("llamagen-b"), spatial).config.slots == 3 * 16
+  with pytest.raises(ValueError, match="a target that draws images for spatial heads"):
+    student_of(find_model("gpt-neo-125m"), spatial)
   assert student_of(find_model("gpt-neo-125m"), InterHeadSettings(num_layers=3)).config.trunk.num_layers == 3
   with pytest.raises(ValueError, match="heads can be put on"):
     student_of(find_model("mar-b"), EagleSettings())
@@ -69,8 +74,8 @@ def test_heads_are_those_that_are_trained():
 def test_the_table_of_the_page_is_computed():
   """docs/training.md, on one A100 of 80 GB."""
   page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
-  rows = re.findall(r"^\| `([\w.-]+)` \| (eagle|draft|inter-head) \| (.*) \|$", page, re.M)
-  assert len(rows) == 7
+  rows = re.findall(r"^\| `([\w.-]+)` \| (eagle|spatial|draft|inter-head) \| (.*) \|$", page, re.M)
+  assert len(rows) == 8
   for name, kind, shown in rows:
     found = training_plan(find_model(name), STUDENTS[kind].settings(), DEVICES["a100-80"], dtype="bfloat16", batch=32)
     figures = [found.student.num_parameters / 1e6, found.total / 1e9, found.row_bytes / 1e6]

@@ -18,6 +18,8 @@ from jaxspec.rules.lantern_rule import LanternRule
 from tests import helpers
 from tests.rules import golden
 
+ROWS = 32  # so that all calls for paths of one length share their programs
+
 
 def _draft(tokens, target):
   return Draft.chain(jnp.asarray(tokens, jnp.int32), target[:, :-1], tokens.shape[1], 0)
@@ -32,14 +34,19 @@ def test_golden_paths_as_chains():
     get = lambda name, case=case: file[f"g{case}_{name}"]
     enabled, num_neighbours, delta = get("lantern_k_delta")
     relaxed = LanternRule(int(num_neighbours), float(delta), delta > 1) if enabled else LanternRule(1, 0.0)
-    logits, tokens, found = get("target_logits"), get("draft_tokens"), []
-    for path in get("retrieve_indices"):
-      path = path[path >= 0]
-      target = jnp.asarray(logits[path])[None]
-      verdict = GreedyLanternRule(relaxed)(
-        table, rng.row_keys(jax.random.key(case), 1), _draft(tokens[None, path[1:]], target), target
-      )
-      found.append((int(verdict.num_accepted[0]), int(verdict.next_tokens[0, 0])))
+    logits, tokens = get("target_logits"), get("draft_tokens")
+    paths = [path[path >= 0] for path in get("retrieve_indices")]
+    found = [(0, 0)] * len(paths)
+    for size in {len(path) for path in paths}:  # paths of one length are rows of one call, the last one repeated
+      places = [place for place, path in enumerate(paths) if len(path) == size]
+      assert len(places) <= ROWS
+      nodes = np.stack([paths[place] for place in (places + places[-1:] * ROWS)[:ROWS]])
+      target = jax.device_put(logits[nodes])
+      keys = rng.row_keys(jax.random.key(case), ROWS)
+      verdict = GreedyLanternRule(relaxed)(table, keys, _draft(tokens[nodes[:, 1:]], target), target)
+      accepted, tokens_next = np.asarray(verdict.num_accepted), np.asarray(verdict.next_tokens[:, 0])
+      for row, place in enumerate(places):
+        found[place] = int(accepted[row]), int(tokens_next[row])
     best = int(np.argmax([length for length, _ in found]))
     assert (best, found[best][0]) == (get("best_row"), get("accept_length"))
     assert found[best][1] == get("next_logits").argmax()

@@ -50,11 +50,10 @@ def _distribution_of_rounds(rule, table, draft, target, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [LanternRule(2, 0.25), LanternRule(1, 0.5), lantern_plus_plus(2, 2.0)])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_chain_of_certain_candidates_has_the_closed_form_of_the_chain_rule(rule, seed, monkeypatch):
+def test_a_chain_of_certain_candidates_has_the_closed_form_of_the_chain_rule(rule, monkeypatch):
   """Probabilities are quarters, so all uniforms can be enumerated, including residuals in thirds and halves."""
   quarters = [np.array(c) / 4 for c in itertools.product(range(5), repeat=V) if sum(c) == 4 and max(c) < 4]
-  generator = np.random.default_rng(seed)
+  generator = np.random.default_rng(0)
   p = np.stack([quarters[generator.integers(len(quarters))] for _ in range(3)])
   tokens = [int(np.flatnonzero(row)[0]) for row in p[:2]]  # drafts with a probability between 0 and 1
   table = neighbour_table(CODES, V - 1, normalise=False)

@@ -15,7 +15,7 @@ from scipy import stats
 
 import jaxspec
 from jaxspec import testing
-from jaxspec.core import loop, rng
+from jaxspec.core import rng, rounds
 from jaxspec.models.conditions import ClassLabels
 from tests.helpers import labels, markov_fns, markov_joint, side, tiny_pair
 
@@ -49,14 +49,14 @@ def one_round():
   def run(params):
     kwargs = _markov(*_quarter_tables(0), window=2)[1]
     condition = ClassLabels(jnp.zeros((len(CELLS),), jnp.int32))
-    state = loop.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
+    state = rounds.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
     cursor = state.draft_side.cursor._replace(last=jnp.full((len(CELLS),), FIRST, jnp.int32))
     edge = state.draft_side.replace(cursor=cursor)
     columns = iter([CELLS[:, 0:2], CELLS[:, 2:4]])
     with pytest.MonkeyPatch.context() as patch:
       patch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(next(columns)))
       patch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(CELLS[:, 4]))
-      done = loop.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
+      done = rounds.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
     return done.tokens, done.cursor.length
 
   return jax.jit(run)
@@ -97,7 +97,7 @@ def test_enumerated_distribution_of_one_round_of_two_drafts(seed, one_round):
 def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
   """Compares the joint distribution of tokens (0, 1, 2) of a random transformer pair with plain decoding of its target."""
   rows = 16384
-  params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, **sampling)
+  params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, layers=2, **sampling)
   same_prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
   kwargs = dict(verifier=verifier, max_len=4)
   fast = jaxspec.speculate(params, testing.fast_keys(11, rows), same_prompt, drafter=drafter, **kwargs)

@@ -82,7 +82,6 @@ def test_joint_distribution_of_several_drafts(rule):
 
 
 @pytest.mark.slow
-@pytest.mark.long_runs
 def test_a_cap_is_reported():
   """If the Sigma product is so small that no proposal can be accepted, the loop ends at its cap and reports it."""
   out, _ = decode(distribution_params(0.5), distribution_params(4.0), PathRatio(max_tries=3), rows=500, length=3, window=1)
@@ -94,7 +93,6 @@ def test_a_cap_is_reported():
 
 
 @pytest.mark.slow
-@pytest.mark.long_runs
 @pytest.mark.parametrize("rule", [PathRatio(), PathCoupling(eta=1.0), PathCoupling(shared_steps=0, coupling="split")])
 def test_equal_networks_accept_every_draft(rule):
   out, _ = decode(TARGET, TARGET, rule, rows=64, length=9, window=3)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.core import loop, rng, trees
+from jaxspec.core import rng, rounds, trees
 from jaxspec.core.constructors import stateless
 from jaxspec.core.types import Draft, Drafter
 from jaxspec.models.conditions import ClassLabels
@@ -196,13 +196,13 @@ def one_round():
   def run(params):
     kwargs = _markov(0, (-1,) * 3)[2]
     condition = ClassLabels(jnp.zeros((len(CELLS),), jnp.int32))
-    state = loop.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
+    state = rounds.start(params, jax.random.key(0), condition, max_len=4, **kwargs)
     cursor = state.draft_side.cursor._replace(last=jnp.full((len(CELLS),), FIRST, jnp.int32))
     with pytest.MonkeyPatch.context() as patch:
       patch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(CELLS[:, :3]))
       patch.setattr(rng, "final_uniform", lambda keys: jnp.asarray(CELLS[:, 3]))
       edge = state.draft_side.replace(cursor=cursor)
-      done = loop.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
+      done = rounds.decode_round(params, state.replace(draft_side=edge), **kwargs).draft_side
     return done.tokens, done.cursor.length, done.cursor.last
 
   return jax.jit(run)

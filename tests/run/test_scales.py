@@ -15,6 +15,7 @@ from jaxspec.testing import assert_same_distribution
 from tests.core.next_scale import ScaleParams, generate_scales
 from tests.methods import networks
 from tests.models import var_golden as golden
+from tests.run import tiny
 from tests.scale_toy import places
 
 
@@ -61,25 +62,25 @@ def test_parts_that_do_not_fit(bundle, tmp_path):
 
 
 @pytest.mark.slow
-def test_plain_decoding_is_the_sampler(bundle):
+def test_plain_decoding_is_the_sampler(tmp_path):
   """The same scales from the same keys, guided and truncated; the first scales alone give a coarse image."""
-  pipe, keys = jaxspec.load_pipeline(bundle), jax.random.split(jax.random.key(5), 3)
-  sampling = ScaleSampling(2.5, 20, 0.96)
+  pipe, keys = jaxspec.load_pipeline(tiny.scales(tmp_path)), jax.random.split(jax.random.key(5), 3)
+  sampling = ScaleSampling(2.5, 4, 0.96)
   out = pipe([0, 1, 2], key=keys, method="ar", sampling=sampling)
   target = pipe.target
   maps = generate_scales(
     target.fns.model, target.fns.tokenizer, ScaleParams(*target.params), keys, ClassLabels(jnp.arange(3)),
-    sampling.side(target).sampling, top_k=20,
+    sampling.side(target).sampling, top_k=4,
   )  # fmt: skip
   np.testing.assert_array_equal(places(out.tokens, target.fns.sizes), maps.tokens)
   fns, params = target.fns.tokenizer, target.params.tokenizer
   whole = np.clip(127.5 * np.asarray(fns.decode_latent(params, maps.report.total)) + 128, 0, 255).astype(np.uint8)
   assert np.abs(whole.astype(int) - out.images).max() <= 1
-  few = pipe([0, 1, 2], key=keys, method="ar", sampling=sampling, max_len=4)
-  np.testing.assert_array_equal(few.tokens, out.tokens[:, :4])
+  few = pipe([0, 1, 2], key=keys, method="ar", sampling=sampling, max_len=2)
+  np.testing.assert_array_equal(few.tokens, out.tokens[:, :2])
   coarse = pipe.family.decode(few.tokens)
   assert few.images is None and coarse.shape == out.images.shape and (coarse != out.images).any()
-  np.testing.assert_array_equal(pipe.family.decode(out.tokens, lengths=np.full(3, 4)), coarse)
+  np.testing.assert_array_equal(pipe.family.decode(out.tokens, lengths=np.full(3, 2)), coarse)
 
 
 @pytest.mark.slow

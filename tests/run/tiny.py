@@ -27,6 +27,8 @@ from jaxspec.models.registry import FAMILIES, family_name
 from jaxspec.models.text_encoders.text_encoder import TextEncoderConfig
 from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig
+from jaxspec.models.tokenizers.var_vae import VARVAEConfig
+from jaxspec.models.var.var import VARConfig
 
 VQ = PatchVQConfig(image_size=8, widths=(4, 8), encoder_blocks=(0, 0), decoder_blocks=(0, 0), num_codes=8, code_dim=4)
 TEXT = TextEncoderConfig(vocab_size=64, max_tokens=6, dim=8, num_layers=1, num_heads=1, caption_dim=8)
@@ -46,6 +48,10 @@ MAR = MARConfig(
   decoder_heads=2,
 )  # fmt: skip
 CAUSAL = CausalTokensConfig(**_VECTORS, dim=8, num_layers=1, num_heads=2)
+
+SIDES = (1, 2, 3, 4)
+SCALES = VARConfig(depth=1, dim=8, num_heads=2, vocab_size=5, code_dim=4, num_classes=10, sides=SIDES)
+SCALE_VAE = VARVAEConfig(4, (1, 2), 1, codebook_size=5, codebook_dim=4, num_phis=2, sides=SIDES, num_groups=2)
 
 END = "<end>"
 WORDS = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "on", "ce", END]
@@ -128,6 +134,14 @@ def vectors(path: Path, network) -> Path:
     path, target="target", drafts={"small": "draft"}, parts={"vae": "vae", "classes": NAMES, "latent_scale": 0.5},
     method="cspd", sampling={"steps": 5}, options={"gamma": 2, "num_iter": 2},
   )  # fmt: skip
+  return path
+
+
+def scales(path: Path) -> Path:
+  """A bundle of four scales, target and draft of one config."""
+  for seed, (name, config) in enumerate({"tokenizer": SCALE_VAE, "target": SCALES, "draft": SCALES}.items()):
+    save(path / name, config, seed, scale=0.2)
+  write_bundle(path, target="target", drafts={"small": "draft"}, parts={"tokenizer": "tokenizer"})
   return path
 
 

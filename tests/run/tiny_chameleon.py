@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from conversion import chameleon, chameleon_vq, engine, torch_files
 from jaxspec.io import checkpoints
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
+from jaxspec.models.heads.block_head import BlockHeadConfig
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.tokenizers.chameleon_vq import ChameleonVQConfig
@@ -93,12 +94,14 @@ def save_lumina(folder: Path, seed: int = 0, layers: int = 2) -> Path:
 
 
 def save_heads(folder: Path, network: Path) -> dict[str, Path]:
-  """Folders of random drafts for a converted network: ``head`` continues its features, ``edge`` has one of its layers."""
+  """Folders of random drafts for a converted network: ``head`` and ``block`` read its features, ``edge`` has one of its
+  layers."""
   config = checkpoints.load(network, weights=False).config
   edge = dataclasses.replace(config, num_layers=1)
   tiny.save(folder / "head", EagleConfig.of(config), 5, scale=0.15, guided=False)
+  tiny.save(folder / "block", BlockHeadConfig.of(config), 5, scale=0.15, guided=False)
   tiny.save(folder / "edge", InterHeadConfig(edge), 6, scale=0.3)
-  return {name: folder / name for name in ("head", "edge")}
+  return {name: folder / name for name in ("head", "block", "edge")}
 
 
 def networks(folder: Path) -> dict[str, Path]:

@@ -20,7 +20,7 @@ from jaxspec.training.distillation.training import Training, check_devices
 from tests.helpers import slow_but
 from tests.run import tiny
 
-KINDS = ("eagle", "draft", "inter-head")
+KINDS = ("eagle", "block-head", "draft", "inter-head")
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ def race_columns(document: Document) -> list[Column]:
     Column(f"speed over {document['base']}", speed),
     Column("95 % interval", lambda row, document: ratio_interval(ratio(row))),
     Column("p, Holm", lambda row, document: "" if ratio(row) is None else f"{ratio(row)[1]:.2g}"),
+    Column("over its best fixed length", lambda row, document: spread(statistics.over_best_fixed(row, document))),
     Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
     Column("formula", lambda row, document: f"{row['predicted']:.2f}" if "predicted" in row else ""),
     Column("over its parallel decoding", over("parallel")),
@@ -83,7 +84,12 @@ def race_below(document: Document) -> list[str]:
   smallest = statistics.smallest_ratio(document)
   if smallest is None:
     return ["With single turns the table shows no difference: its ratios are what one run gave."]
-  return [f"{SMALLEST} a factor of {smallest:.2f} between a row and {document['base']}, in the median over the rows."]
+  lines = [f"{SMALLEST} a factor of {smallest:.2f} between a row and {document['base']}, in the median over the rows."]
+  if len({row["batch"] for row in document["rows"]}) > 2:
+    lowest = sorted(statistics.lowest_speeds(document).items(), key=lambda item: -item[1][0])
+    found = "; ".join(f"{label} {speed:.2f} (batch {batch})" for label, (speed, batch) in lowest)
+    lines.append(f"Lowest median speed over {document['base']} over all batches: {found}.")
+  return lines
 
 
 KINDS: dict[str, Kind] = {

@@ -8,16 +8,14 @@ the embedding of the token at position j + 1, and predicts the feature at positi
 3. ``x += ffn(rmsnorm(x))``; no final norm: x is the predicted feature;
 4. the target's frozen output matrix turns it into logits.
 
-The embedding table and the output matrix are the target's (`borrowed`). `attach` adds them to the drafter's own parameters.
-The target may be of any family that declares a `jaxspec.models.trunk.Trunk`, which also defines the drafter's part of the
-condition. Token ids of the condition are 0, as in the training of the public drafters.
+The embedding table and the output matrix are the target's (`jaxspec.models.heads.feature_head`). Token ids of the condition
+are 0, as in the training of the public drafters.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -26,64 +24,18 @@ import numpy as np
 from jaxspec.core.mesh import constrain
 from jaxspec.core.types import Array, Key, ModelFns, ModelOutput, Params
 from jaxspec.models.conditions import Pairs
+from jaxspec.models.heads.feature_head import HOST_TABLES, FeatureHeadConfig
 from jaxspec.models.llamagen import attention_of, feed_forward
 from jaxspec.models.nn.causal import LayerCache, Positions, read_positions
-from jaxspec.models.nn.config_checks import HeadSizes
 from jaxspec.models.nn.linear import Embedding, Linear
 from jaxspec.models.nn.norm import RMSNorm
 from jaxspec.models.nn.rope import rope_2d
 from jaxspec.models.nn.transformer import Transformer, read_out, transformer_fns
-from jaxspec.models.trunk import trunk_of
-
-HOST_TABLES = ("tok_embeddings", "output")  # in the order of `jaxspec.models.trunk.Tables`
 
 
 @dataclasses.dataclass(frozen=True)
-class EagleConfig(HeadSizes):
-  """Architecture of a drafter; widths and positions are the target's.
-
-  Attributes:
-    num_tokens: image tokens ``N`` of the target; 1 for texts.
-    prefix_len: condition tokens ``P`` whose features the drafter reads, the last ones. It has ``P - 1`` positions before the
-      first drawn token.
-    columns: tokens of a row of the image, including a row end; None for a square. With 1, for texts, positions are rows:
-      half of the channels are rotated.
-  """
-
-  dim: int = 768
-  num_heads: int = 12
-  num_kv_heads: int | None = None
-  ffn_hidden: int = 2048
-  vocab_size: int = 16384
-  num_tokens: int = 256
-  prefix_len: int = 1
-  rope_base: float = 10000.0
-  norm_eps: float = 1e-6
-  dtype: str = "float32"
-  columns: int | None = None
-
-  def __post_init__(self):
-    if self.columns is None and self.grid**2 != self.num_tokens:
-      raise ValueError(f"Must have a square number of image tokens, we instead got {self.num_tokens}")
-    if self.grid < 1 or self.num_tokens % self.grid:
-      raise ValueError(f"Must have rows of equal length, we instead got {self.num_tokens} tokens and {self.columns} columns")
-    self.check_heads(4)
-    if self.prefix_len < 1:
-      raise ValueError(f"Must have a host with at least one condition token, we instead got {self.prefix_len}")
-
-  @property
-  def grid(self) -> int:
-    """Tokens of a row of the image."""
-    return round(self.num_tokens**0.5) if self.columns is None else self.columns
-
-  @classmethod
-  def of(cls, host: Any) -> EagleConfig:
-    """The config of a drafter for the config of a target.
-
-    Raises:
-      ValueError: for a target without a trunk for heads.
-    """
-    return cls(**trunk_of(host).head_fields(host))
+class EagleConfig(FeatureHeadConfig):
+  """Architecture of a drafter. It has ``P - 1`` positions before the first drawn token."""
 
 
 class Eagle(Transformer):
@@ -126,24 +78,6 @@ class Eagle(Transformer):
 
   def head(self, x: Array, logits_at: Array | None = None) -> ModelOutput:
     return read_out(x, self.output, logits_at)
-
-
-def borrowed(host: Any, params: Params) -> Params:
-  """The target's embedding table and output matrix, by the drafter's names.
-
-  Args:
-    host: config of the target; None for a user-defined network, whose tables already have these names.
-    params: its parameters (`jaxspec.models.trunk.Trunk.fns`).
-  """
-  if host is None:
-    return {name: params[name] for name in HOST_TABLES}
-  tables = trunk_of(host).tables(host, params)
-  return {name: {"weight": table} for name, table in zip(HOST_TABLES, tables)}
-
-
-def attach(params: Params, tables: Params) -> Params:
-  """Adds the target's tables (`borrowed`) to the drafter's own parameters, for `ModelFns.apply`."""
-  return params | {name: tables[name] for name in HOST_TABLES}
 
 
 @functools.cache

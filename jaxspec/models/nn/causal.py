@@ -61,15 +61,21 @@ def attend_cached(
   Returns:
     The output ``[B, T, H * size]`` and the new cache.
   """
-  order = _fold_heads if cache is None or cache[0].ndim == 3 else lambda x: x.swapaxes(1, 2)
-  k, v = order(k), order(v)
-  if cache is not None:
-    cache = kv_cache.write(cache[0], k, at.start), kv_cache.write(cache[1], v, at.start)
+  if cache is None:
+    k, v = _fold_heads(k), _fold_heads(v)
+  else:
+    cache = write_cached(k, v, at.start, cache)
     k, v = kv_cache.read(cache[0]), kv_cache.read(cache[1])
     if slots is not None:
       k, v = k[..., :slots, :], v[..., :slots, :]
   out = attend(q.swapaxes(1, 2), k, v, at.mask, causal=at.causal, scale=scale).swapaxes(1, 2)
   return out.reshape(*out.shape[:2], -1), cache
+
+
+def write_cached(k: Array, v: Array, start: Array, cache: tuple[Array, Array]) -> tuple[Array, Array]:
+  """The cache of one layer with ``k, v [B, T, Hkv, size]`` at consecutive slots from ``start [B or 1]``."""
+  order = _fold_heads if cache[0].ndim == 3 else lambda x: x.swapaxes(1, 2)
+  return kv_cache.write(cache[0], order(k), start), kv_cache.write(cache[1], order(v), start)
 
 
 def _fold_heads(x: Array) -> Array:

@@ -8,7 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.loop import commit_reply, draft_round, read_round, start_draft
+from jaxspec.core.rounds import commit_reply, draft_round, read_round, start_draft
 from jaxspec.core.state import DraftSide, Waiting
 from jaxspec.core.types import Draft, Drafter, PyTree, Verdict
 

@@ -27,7 +27,7 @@ from jax.sharding import Mesh
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core import mesh as meshes
 from jaxspec.core import rng, verdicts
-from jaxspec.core.loop import verify_round
+from jaxspec.core.rounds import verify_round
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, PyTree, Verdict, Verifier
 from jaxspec.models.guidance import Guided

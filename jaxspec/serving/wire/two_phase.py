@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution, dense
 from jaxspec.core import rng, trees, verdicts
-from jaxspec.core.loop import verify_step
+from jaxspec.core.rounds import verify_step
 from jaxspec.core.state import TargetSide
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Draft, PyTree, Verdict, Verifier

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 
 from jaxspec.core.network import Network
 from jaxspec.models.conditions import Pairs
-from jaxspec.models.heads.eagle_head import EagleConfig, attach, borrowed, eagle_fns
+from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.models.heads.feature_head import attach, borrowed
 from jaxspec.models.trunk import trunk_of
 from jaxspec.run.pipeline import Pipeline
 from jaxspec.training.common_losses import feature_losses

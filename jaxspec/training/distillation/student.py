@@ -107,18 +107,19 @@ class Teacher(NamedTuple):
   sampling: SamplingConfig
 
 
-def teacher(pipeline: Pipeline, *, features: str = "both") -> Teacher:
+def teacher(pipeline: Pipeline, *, features: str = "both", levels: tuple[int, ...] = ()) -> Teacher:
   """The target of a pipeline at its default settings.
 
   Args:
     features: see `jaxspec.models.guidance.guided`.
+    levels: see `jaxspec.models.feature_levels`.
   Raises:
     ValueError: unless it draws discrete tokens.
   """
   if not isinstance(sampling := pipeline.sampling(), SamplingConfig):
     drawn = pipeline.family.space.noun
     raise ValueError(f"Must have a target that draws discrete tokens for this, {pipeline.name} draws {drawn}")
-  fns, side = sampling.side(pipeline.target, features=features)
+  fns, side = sampling.side(pipeline.target, features=features, levels=levels)
   return Teacher(fns, side.model, sampling)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jaxspec.training.distillation.block_head_student import BlockHeadSettings, block_head_student
 from jaxspec.training.distillation.draft_student import DraftSettings, draft_student
 from jaxspec.training.distillation.eagle_student import EagleSettings, eagle_student
 from jaxspec.training.distillation.inter_head_student import InterHeadSettings, inter_head_student
+from jaxspec.training.distillation.spatial_student import SpatialSettings, spatial_student
 from jaxspec.training.distillation.student import Student
 
 
@@ -28,6 +30,8 @@ class StudentKind(NamedTuple):
 
 STUDENTS: dict[str, StudentKind] = {
   "eagle": StudentKind(EagleSettings, eagle_student, "eagle-chain"),
+  "block-head": StudentKind(BlockHeadSettings, block_head_student, "block-head"),
+  "spatial": StudentKind(SpatialSettings, spatial_student, "spatial"),
   "draft": StudentKind(DraftSettings, draft_student, "speculative"),
   "inter-head": StudentKind(InterHeadSettings, inter_head_student, "ciar"),
 }

@@ -80,7 +80,7 @@ def wire(schedule=None, **options):
   return FaultyCloud(schedule, make_engine=new_engine, **options)
 
 
-@pytest.mark.parametrize("name", slow_but(NAMES, NAMES[:2]))
+@pytest.mark.parametrize("name", slow_but(NAMES, NAMES[:1]))
 def test_rounds_without_a_bonus_token_over_a_cloud(name):
   """Tokens, origins, counters and reports of the fused loop, also with a prefix and end tokens."""
   for options in ({}, dict(target_prefix=3, end_token=2)):
@@ -136,7 +136,7 @@ def test_a_fault_at_any_call(fault, pipeline, runs_ahead):
 def test_random_schedules():
   """Up to four faults of any kind, also in the attempts that mend earlier ones."""
   generator = random.Random(7)
-  for index in range(40):
+  for index in range(20):
     places = generator.sample(range(14), generator.randint(2, 4))
     schedule = {place: generator.choice(list(Fault)) for place in places}
     row, pipeline = index % ROWS, generator.choice([2, 3, 4])
@@ -144,7 +144,7 @@ def test_random_schedules():
     same_as_waiting(out, row)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", slow_but([False, True], [True]))
 def test_an_edge_that_is_killed_goes_on_from_its_journal(tmp_path, after):
   """At any call; answered calls are not repeated."""
   frames = undisturbed(4)
@@ -154,7 +154,7 @@ def test_an_edge_that_is_killed_goes_on_from_its_journal(tmp_path, after):
       run(cloud, pipeline=4, journal=journal)
     with Journal(path) as journal:
       out, replies = run(cloud, pipeline=4, journal=journal)
-      written = [record[16:] for record in journal.records[2:]]
+      written = [record[28:] for record in journal.records[2:]]
     same_as_waiting(out, 0)
     assert written == [reply for _, reply in frames] and replies.resumes == 0
 

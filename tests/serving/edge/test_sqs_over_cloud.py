@@ -29,7 +29,7 @@ from tests.serving.edge.pairs import assert_same
 from tests.sqs_pair import codec_of, markov_pair, settings, tables
 
 V, ELL, ROWS, N, WINDOW = 4, 7, 3000, 6, 3
-FEW = 24  # rows over a cloud, where each is decoded alone
+FEW = 8  # rows over a cloud, where each is decoded alone: two of each budget
 P, Q = tables(V, 3)
 BUDGETS = np.resize([5.0, 9.0, 18.0, 1e6], ROWS).astype(np.float32)
 SUPPORT = dict(top=2, conformal=V)

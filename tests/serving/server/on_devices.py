@@ -29,7 +29,7 @@ from tests.serving.server.crowds import Rows, Served, decode
 LAYERS, SCALE = 2, 2.0
 TARGET = LlamaGenConfig(num_layers=LAYERS, dim=64, num_heads=8, vocab_size=16, num_tokens=9, num_classes=7, multiple_of=64)
 METHODS = (Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4), Plain())
-MESHES = ("data=2,model=4", "data=4,model=2", "data=8", "model=8")
+MESHES = ("data=2,model=4", "data=8")
 EDGES = 12
 
 

@@ -9,7 +9,7 @@ import pytest
 from jaxspec.serving.server.scheduler import Plan, Policy, Queues, Waiting, plan
 from tests.helpers import slow_but
 
-PATTERNS = 10_000
+PATTERNS = 4_000
 
 
 def waiting(stream, program="a", since=0.0, tenant="", skipped=0, group=0):

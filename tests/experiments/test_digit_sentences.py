@@ -1,0 +1,142 @@
+"""Sentences in pages about continuous tokens, scales and denoising steps of digits agree with their tables."""
+
+import json
+
+import pytest
+
+from experiments.run import RESULTS
+from tests.experiments.measured import detectable_points, rows_of, table_of
+
+
+def test_maps_of_digits():
+  """docs/var.md and the pages of both methods: significant differences from the target."""
+  rows = rows_of("hosts_table10_var")
+  change = lambda label, metric: rows[label]["minus_first"][metric]
+  for label in ("draft alone", *(f"CoDe, {first} of 6 maps" for first in (2, 3, 4, 5))):
+    found = change(label, "class_accuracy")
+    assert found["adjusted"] < 0.05 and found["value"] < -0.065, label
+  for rate in (20, 30, 40):
+    found = change(f"CIAR at {rate} % calls", "class_accuracy")
+    assert found["adjusted"] > 0.05 and -0.0245 < found["value"] < -0.015
+    assert (change(f"CIAR at {rate} % calls", "kid_digits")["adjusted"] < 0.05) == (rate != 30)
+  for label in ("exact, map rule, gamma 2", "exact, place rule, gamma 2"):
+    assert min(change(label, metric)["adjusted"] for metric in ("class_accuracy", "kid_digits")) > 0.05
+  assert detectable_points("hosts_table10_var", ("exact",)) == [3.8, 3.9]
+  lines = {line.split("|")[1].strip(): line.split("|") for line in table_of("hosts_table10_var")}
+  speed = lambda start, batch: [
+    float(cells[12 + (batch == 8)].split()[0]) for label, cells in lines.items() if label.startswith(start)
+  ]
+  of = lambda start, batch: (min(speed(start, batch)), max(speed(start, batch)))
+  assert of("exact", 1) == (0.63, 0.72) and of("exact", 8) == (0.38, 0.56) and of("CIAR", 1) == (0.79, 0.82)
+  assert of("CoDe", 1) == (1.18, 1.52) and 3 < speed("draft alone", 1)[0] < 4
+
+
+def test_steps_of_digits():
+  """docs/dit.md and the card of the pair: significant differences from the target."""
+  rows = rows_of("hosts_table10_dit")
+  change = lambda label, metric: rows[label]["minus_first"][metric]
+  lost = {"draft alone": 67.4, "CIAR at 20 % calls": 52.6, "CIAR at 30 % calls": 40.4, "CIAR at 40 % calls": 21.8}
+  lost |= {f"the first {share} % by the target": points for share, points in ((25, 65.8), (50, 48.9), (75, 7.2))}
+  for label, points in lost.items():
+    found = change(label, "class_accuracy")
+    assert found["adjusted"] < 0.05 and 100 * found["value"] == pytest.approx(-points, abs=0.051), label
+  exact = [label for label in rows if label.startswith("exact")]
+  assert len(exact) == 5 and detectable_points("hosts_table10_dit", ("exact",)) == [4.1, 4.5]
+  for label in exact:
+    assert min(change(label, metric)["adjusted"] for metric in ("class_accuracy", "kid_digits")) > 0.05, label
+  for steps in (50, 25, 12):
+    label = f"target, {steps} steps"
+    assert change(label, "class_accuracy")["adjusted"] > 0.05
+    assert (change(label, "kid_digits")["adjusted"] < 0.05) == (steps != 50)
+  for label, share in {"target": 0.939, "draft alone": 0.265}.items():
+    assert rows[label]["metrics"]["class_accuracy"]["value"] == pytest.approx(share), label
+  calls = {"draft network, gamma 8": 34.6, "draft network, gamma 4": 39.7, "frozen draft, gamma 4": 77.2}
+  lines = {line.split("|")[1].strip(): line.split("|") for line in table_of("hosts_table10_dit")}
+  for label, percent in calls.items():
+    assert float(lines[f"exact, {label}"][2]) == pytest.approx(percent, abs=0.051), label
+    assert float(lines[f"exact, {label}"][2]) < float(lines["CIAR at 40 % calls"][2]) or "frozen" in label
+  for gamma in (2, 4, 8):
+    along = lines[f"exact, draft network, gamma {gamma}"][5].split()
+    assert (along[0], along[-1]) == ("92", "20")
+  speed = lambda label, batch: float(lines[label][12 + (batch == 8)].split()[0])
+  drafted = [f"exact, draft network, gamma {gamma}" for gamma in (2, 4, 8)]
+  assert [speed(label, 1) for label in (drafted[0], drafted[-1])] == [0.66, 0.42]
+  assert [speed(label, 8) for label in (drafted[0], drafted[-1])] == [0.64, 0.31]
+  assert max(speed(label, batch) for label in exact for batch in (1, 8)) < 0.7
+  assert [round(speed(f"CIAR at {rate} % calls", 1), 1) for rate in (20, 40)] == [1.9, 1.4]
+  assert round(speed("target, 25 steps", 1), 1) == 3.8 and speed("target, 50 steps", 8) > speed("CIAR at 20 % calls", 8)
+
+
+def test_continuous_tokens_of_digits():
+  """results/continuous_tokens.md: effects of rules on digits of the causal pair."""
+  rows = rows_of("cspd_digits_causal")
+  change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if label != "target"}
+  lost = {label: round(-100 * one["value"]) for label, one in change.items()}
+  assert (lost["released, gamma 4"], lost["released, gamma 8"], lost["draft alone"]) == (30, 36, 46)
+  shows = {label for label, one in change.items() if one["adjusted"] < 0.05}
+  assert shows == {"released, gamma 4", "released, gamma 8", "draft alone"}
+  kept = [label for label in change if label.startswith(("published", "exact"))]
+  assert len(kept) == 4 and all(0.35 <= rows[label]["figures"]["calls_per_image"] / 64 <= 0.405 for label in kept)
+  assert all(round(rows[f"released, gamma {gamma}"]["figures"]["alpha"]["value"], 2) == 0.97 for gamma in (4, 8))
+  assert detectable_points("cspd_digits_causal", ("published", "exact")) == [5.7, 6.2]
+  assert [round(value) for value in detectable_points("cspd_digits_mar")] == [19, 31]
+
+
+def test_acceptance_of_continuous_tokens():
+  """results/continuous_tokens.md: alignment, draft length and guidance."""
+  documents = {
+    name: json.loads((RESULTS / f"cspd_{name}_causal.json").read_text()) for name in ("alignment", "gamma", "guidance")
+  }
+  alpha = {
+    name: {(row["label"], *row["walked"].values()): row["figures"]["alpha"] for row in document["rows"]}
+    for name, document in documents.items()
+  }
+  short = {key: round(one["value"], 2) for key, one in alpha["alignment"].items()}
+  assert (short["published, not aligned", 4], short["published", 4]) == (0.22, 0.69)
+  assert {round(one["value"], 2) for one in alpha["gamma"].values()} <= {0.67, 0.68, 0.69}
+  assert max(one["low"] for one in alpha["gamma"].values()) < min(one["high"] for one in alpha["gamma"].values())
+  share = {
+    row["walked"]["gamma"]: row["figures"]["accepted_share"]
+    for row in documents["gamma"]["rows"]
+    if row["label"] == "published"
+  }
+  assert (round(share[4], 2), round(share[32], 2)) == (0.42, 0.08)
+  guided = alpha["guidance"]
+  for rule, values in (("published", [0.69, 0.67, 0.64]), ("exact", [0.68, 0.66, 0.63])):
+    found = [guided[rule, 4, scale] for scale in (1.0, 2.0, 3.0)]
+    assert [one["value"] for one in found] == pytest.approx(values, abs=0.0051) and found[0]["low"] > found[2]["high"]
+
+
+def test_ends_and_prefixes_of_continuous_tokens():
+  """results/continuous_tokens.md: ends of chains, and the cost of a prefix, with the exact rule."""
+  found = {}
+  for name in ("ends", "prefix"):
+    rows = json.loads((RESULTS / f"cspd_{name}_causal.json").read_text())["rows"]
+    found[name] = [row["figures"] for row in rows if row["label"] == "exact"]
+  value = lambda one: one["alpha"]["value"]
+  assert [round(value(one), 2) for one in found["ends"]] == [0.45, 0.59, 0.68]
+  assert [round(value(one), 2) for one in found["prefix"]] == [0.69, 0.68, 0.64]
+  assert [round(one["calls_per_image"], 1) for one in found["prefix"]] == [22.2, 23.7, 30.2]
+  rows = json.loads((RESULTS / "cspd_temperature_causal.json").read_text())["rows"]
+  alpha = {(row["label"], row["walked"]["cfg_scale"], row["walked"]["temperature"]): row["figures"]["alpha"] for row in rows}
+  apart = {key[:2] for key in alpha if key[2] == 0.9 and alpha[key]["high"] < alpha[*key[:2], 1.0]["low"]}
+  assert apart == {("published", 2.0)}
+
+
+def test_speed_of_continuous_tokens():
+  """results/continuous_tokens.md: times over the target alone."""
+
+  def speeds(name):
+    head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of(name)]
+    rows = [dict(zip(head, cells)) for cells in body]
+    return {(row["decode"], row["batch"]): float(row["speed over target"].split()[0]) for row in rows}
+
+  larger, digits, mar = (speeds(f"cspd_speed_{name}") for name in ("causal", "digits", "mar"))
+  assert [larger[f"exact {gamma}", "1"] for gamma in (3, 7, 15, 31)] == [1.41, 1.53, 1.44, 0.90]
+  wide = [value for (label, batch), value in larger.items() if label.startswith("exact") and batch != "1"]
+  assert (min(wide), max(wide)) == (0.31, 0.98)
+  rules = [value for (label, _), value in digits.items() if label.startswith(("exact", "published"))]
+  assert (min(rules), max(rules)) == (0.15, 0.70)
+  assert [mar[f"{rule} {gamma}", "1"] for rule in ("released", "exact") for gamma in (4, 8)] == [1.19, 1.32, 0.37, 0.24]
+  assert (mar["released 4", "8"], mar["exact 4", "8"]) == (0.71, 0.23)
+  assert round(mar["parallel 15", "1"] / mar["released 4", "1"], 1) == 2.4

@@ -1,0 +1,179 @@
+"""Sentences in pages about local acceptance agree with their tables."""
+
+import json
+import statistics
+
+import pytest
+
+from experiments.engine import claims, seeds
+from experiments.run import RESULTS, documents
+from tests.experiments.measured import DOCS, rows_of, table_of
+
+
+def test_what_a_call_costs():
+  """results/speed.md: a call of CIAR and a round of exact CSpD beside a plain step, in milliseconds."""
+  by_batch = lambda name: {
+    (row["label"], row["batch"]): row for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+  }
+  rows = by_batch("scenes_ciar_speed")
+  taken = lambda label: 1e3 * statistics.median(rows[label, 1]["seconds"])
+  mean = lambda label, counter: statistics.mean(rows[label, 1][counter])
+  first, alone, plain = "CIAR, window 1", "CIAR alone", "plain decoding"
+  edge = mean(first, "draft_calls") / mean(alone, "draft_calls") * taken(alone)
+  assert (taken(first) - edge) / mean(first, "target_calls") == pytest.approx(3.1, abs=0.05)
+  assert taken(plain) / mean(plain, "target_calls") == pytest.approx(1.2, abs=0.05)
+  rows = by_batch("cspd_speed_causal")
+  exact = rows["exact 7", 1]
+  assert 1e3 * statistics.median(exact["seconds"]) / statistics.mean(exact["target_calls"]) == pytest.approx(11.1, abs=0.05)
+  assert 1e3 * statistics.median(rows["target", 1]["seconds"]) / 64 == pytest.approx(4.1, abs=0.06)
+  assert exact["predicted"] == pytest.approx(2.93, abs=0.005)
+
+
+@pytest.mark.parametrize("percent, ciar, random, code", [(20, 25, 55, 62), (30, 9, 49, 58), (40, 2, 41, 54)])
+def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
+  """results/lossy.md, results/ciar.md: losses below plain decoding, and rows that differ from CIAR."""
+  name = f"scenes_ciar_comparison_{percent}"
+  rows, text = rows_of(name), (RESULTS / f"{name}.md").read_text()
+  right = {label.partition("(")[0]: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
+  lost = {label: right["plain decoding"] - value for label, value in right.items()}
+  for label, points in {"CIAR": ciar, "Random": random, "CoDe": code}.items():
+    assert lost[label] == pytest.approx(points, abs=0.56), label
+  assert right["plain decoding"] == pytest.approx(71.4 if percent == 30 else 71.9, abs=0.05)
+  apart = text.partition("Against CIAR, after Holm")[2]
+  is_worse = {label: f" {label} is worse by correct images" in apart for label in rows if label != "CIAR"}
+  assert is_worse["Random"] and is_worse[f"CoDe({percent / 100:g})"] and is_worse["Entropy-Lens"] == (percent < 40)
+  assert not (is_worse["Entropy"] or is_worse["max-prob"] or is_worse["U-HLM"])
+  assert ("plain decoding is better by correct images" in apart) == (percent < 40)
+  found = claims.verdicts(documents(RESULTS)[name])
+  detectable = {label: round(100 * found[label, "right"].detectable, 1) for label in rows if label != "CIAR"}
+  near = [detectable[label] for label in ("Entropy", "max-prob", "U-HLM")]
+  assert (min(near), max(near)) == {20: (5.4, 5.6), 30: (4.5, 4.7), 40: (2.6, 3.1)}[percent]
+  assert percent != 40 or detectable["plain decoding"] == 5.4
+  (line,) = [line for line in (DOCS / "ciar.md").read_text().splitlines() if line.startswith(f"| [{percent} %](")]
+  order = "CIAR", "U-HLM", "Entropy", "max-prob", "Entropy-Lens", "Random", "CoDe"
+  assert [cell.strip() for cell in line.split("|")[2:-1]] == [f"{right[label]:.1f}" for label in order]
+
+
+def test_an_edge_that_keeps_tokens_on_scenes():
+  """results/lossy.md: correct images at 30 % cloud calls, in points below plain decoding."""
+  rows = rows_of("scenes_ciar_comparison_30")
+  right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
+  lost = {label: round(right["plain decoding"] - value) for label, value in right.items()}
+  assert lost["CIAR"] == 9 and lost["Random"] == 49 and lost["CoDe(0.3)"] == 58
+  assert [lost[label] for label in ("U-HLM", "Entropy", "max-prob", "Entropy-Lens")] == [10, 11, 11, 16]
+  below = {label: right["CIAR"] - value for label, value in right.items()}
+  assert [round(below[label]) for label in ("Entropy-Lens", "Random", "CoDe(0.3)")] == [7, 41, 50]
+  assert all(1 <= below[label] <= 3 for label in ("U-HLM", "Entropy", "max-prob"))
+  apart = (RESULTS / "scenes_ciar_comparison_30.md").read_text().partition("Against CIAR, after Holm")[2]
+  assert all(f"{label} is worse by correct images" in apart for label in ("Entropy-Lens", "Random", "CoDe(0.3)"))
+  assert not any(f"{label} is worse by correct images" in apart for label in ("; Entropy", "max-prob", "U-HLM"))
+  assert right["CIAR"] == pytest.approx(62.8, abs=0.05) and below["plain decoding"] == pytest.approx(-8.6, abs=0.05)
+  assert all(abs(row["calls_per_image"] / 144 - 0.3) < 0.01 for row in rows.values() if row["method"] == "ciar")
+
+
+def test_threshold_prefix_and_discrete_sets():
+  """results/ciar.md: correct images over one setting of CIAR, and the detectable difference."""
+  right = lambda name: {label: 100 * row["metrics"]["right"]["value"] for label, row in rows_of(name).items()}
+  walked = right("scenes_ciar_tau")
+  for rate, value in {50: 71.1, 40: 71.9, 30: 63.9, 25: 58.2, 20: 48.0, 10: 18.6}.items():
+    assert walked[f"CIAR at {rate} %"] == pytest.approx(value, abs=0.06)
+  assert walked["plain decoding"] == pytest.approx(71.7, abs=0.06)
+  over_prefix = right("scenes_ciar_prefix")
+  for share, value in {"0": 66.8, "0.06": 63.9, "0.12": 60.5, "0.2": 50.0}.items():
+    assert over_prefix[f"prefix {share}"] == pytest.approx(value, abs=0.06)
+  (line,) = [line for line in (DOCS / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
+  assert "not significant" in line and "8.1 points" in line
+  sets = right("scenes_ciar_discrete")
+  found = claims.verdicts(documents(RESULTS)["scenes_ciar_discrete"])
+  detectable = [100 * found[label, "right"].detectable for label in sets if label.startswith("k ")]
+  assert len(sets) == 9 and (round(min(detectable), 1), round(max(detectable), 1)) == (3.9, 4.3)
+  assert all(abs(value - sets["CIAR"]) < 0.45 for label, value in sets.items() if label.startswith("k "))
+
+
+def trained_means(name):
+  """Correct images in percent by setting, over its trainings."""
+  groups = seeds.settings_of(documents(RESULTS)[name])
+  assert all(len(found) == 3 for found in groups.values())
+  return {setting: 100 * statistics.mean(found) for setting, found in groups.items()}
+
+
+def test_windows_of_the_edge():
+  """results/ciar.md: at 15 % calls each longer window is better than the previous one."""
+  rows = rows_of("scenes_ciar_window")
+  names = [f"window {window}" for window in (1, 2, 4, 8)]
+  right = [100 * rows[name]["metrics"]["right"]["value"] for name in names]
+  assert right == pytest.approx([32.8, 43.4, 51.4, 58.8], abs=0.06)
+  assert [round(100 * rows[name]["cloud"]["accepted"]) for name in names] == [6, 11, 19, 33]
+  assert all(abs(rows[name]["cloud"]["call_rate"] - 0.15) < 0.005 for name in names)
+  found = claims.verdicts(documents(RESULTS)["scenes_ciar_window"])
+  steps = [found[name, "right"] for name in names[1:]]
+  assert [step.reference for step in steps] == names[:-1]
+  assert [round(-100 * step.difference.value, 1) for step in steps] == [10.5, 8.0, 7.4]
+  assert all(step.order == -1 for step in steps) and max(step.p_value for step in steps) == pytest.approx(0.012, abs=0.0005)
+  exact = rows_of("scenes_lantern_factors")["speculative, one layer"]
+  assert round(100 * exact["metrics"]["right"]["value"], 1) == 71.7 and round(exact["calls_per_image"] / 144, 2) == 0.15
+
+
+def test_depth_of_edge_networks():
+  """results/ciar.md: correct images over three trainings of each depth, at 30 % calls."""
+  means, text = trained_means("scenes_ciar_depth"), (RESULTS / "scenes_ciar_depth.md").read_text()
+  assert means == pytest.approx({"1 layer": 48.3, "2 layers": 64.8, "3 layers": 68.8}, abs=0.06)
+  assert "Smallest true difference detectable with 80 % power: 4.6 points" in text
+  assert all(
+    abs(row["calls_per_image"] / 144 - 0.3) < 0.005 for row in rows_of("scenes_ciar_depth").values() if row.get("setting")
+  )
+
+
+@pytest.mark.parametrize(
+  "name, base, expected, smallest",
+  [
+    ("loss", {"the whole loss": 64.8},
+     {"without centre": 66.9, "without upper": 63.3, "without lower": 65.2, "without anchor": 65.0}, 5.9),
+    ("heads", {"1 head": 64.8},
+     {"2 heads, ensemble": 64.3, "2 heads, voting": 64.3, "3 heads, ensemble": 64.5, "3 heads, voting": 64.6}, 8.8),
+    ("scores", {"CIAR": 64.8},
+     {"published bounds": 64.8, "radius 0.5 for all tokens": 63.0, "additive U": 64.3, "volume": 64.3}, 6.6),
+    ("inject", {"off": 64.8}, {"on": 61.7}, 8.1),
+    ("guidance", {"unguided": 64.8}, {"guided": 66.5}, 5.2),
+  ],
+)  # fmt: skip
+def test_settings_of_edge_networks_without_a_significant_difference(name, base, expected, smallest):
+  """results/ciar.md: correct images over three trainings of each setting, at 30 % calls; none differs from the first."""
+  table = f"scenes_ciar_{name}"
+  assert trained_means(table) == pytest.approx(base | expected, abs=0.06)
+  found = seeds.compare(documents(RESULTS)[table])
+  assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
+  assert f"Smallest true difference detectable with 80 % power: {smallest} points" in (RESULTS / f"{table}.md").read_text()
+
+
+def test_weights_of_the_loss():
+  """results/ciar.md: correct images over three trainings of each weight, at 30 % calls; one differs significantly."""
+  means, text = trained_means("scenes_ciar_weights"), (RESULTS / "scenes_ciar_weights.md").read_text()
+  expected = {
+    "the whole loss": 64.8, "variation 0": 63.7, "variation 4": 65.1, "cross entropy 0": 65.8, "cross entropy 1": 64.6,
+    "divergence 0": 66.5, "divergence 4": 64.5, "alpha 0": 67.1, "alpha 4": 59.5,
+  }  # fmt: skip
+  assert means == pytest.approx(expected, abs=0.06)
+  found = seeds.compare(documents(RESULTS)["scenes_ciar_weights"])
+  significant = {name: corrected.adjusted for name, corrected in found.against.items() if corrected.adjusted < 0.05}
+  assert significant == pytest.approx({"alpha 4": 0.014}, abs=0.0005)
+  assert "Smallest true difference detectable with 80 % power: 5.7 points" in text
+
+
+def test_parts_of_a_round():
+  """results/speed.md: share of the networks in a round."""
+  shares: dict[str, int] = {}
+  for line in table_of("bench_rounds")[1:]:
+    method, part, _, _, share = (cell.strip() for cell in line.split("|")[1:-1])
+    if "network alone" in part:
+      shares[method] = shares.get(method, 0) + int(share.removesuffix(" %"))
+  assert sorted(shares[name] for name in ("speculative", "sjd", "eagle-chain")) == [83, 86, 88]
+
+
+def test_thresholds_on_other_captions():
+  """results/ciar.md: calls in percent; calibrated and adaptive thresholds hold within half a point."""
+  rows = rows_of("scenes_ciar_thresholds")
+  calls = {label: 100 * row["calls_per_image"] / 144 for label, row in rows.items()}
+  for rate, calibrated, conformal in ((20, 20.3, 20.0), (30, 30.5, 29.9), (40, 40.2, 39.6)):
+    assert calls[f"calibrated, {rate} %"] == pytest.approx(calibrated, abs=0.06) and abs(calibrated - rate) <= 0.5
+    assert calls[f"conformal, {rate} %"] == pytest.approx(conformal, abs=0.06) and abs(conformal - rate) <= 0.5

@@ -1,0 +1,215 @@
+"""Sentences in pages about scenes and plans agree with their tables."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+
+from experiments.configs import scenes
+from experiments.engine import claims, lossy
+from experiments.run import RESULTS, documents
+from jaxspec.rules.distances import distance_table
+from jaxspec.run.loading import load_pipeline
+from tests.experiments.measured import rows_of, table_of
+
+
+def test_lossy_methods_on_scenes():
+  """results/lossy.md: losses of correct images, and saved calls."""
+  rows = rows_of("scenes_lossy")
+  right, plain = {label: row["metrics"]["right"]["value"] for label, row in rows.items()}, rows["plain decoding"]
+  saved = {label: 1 - row["calls_per_image"] / plain["calls_per_image"] for label, row in rows.items()}
+  lost = {label: right["plain decoding"] - value for label, value in right.items()}
+  assert lost["static groups of 10"] == pytest.approx(0.40, abs=0.005)
+  assert lost["CIAR, everything local"] == pytest.approx(0.66, abs=0.005)
+  others = set(rows) - {"static groups of 10", "CIAR, everything local"}
+  assert max(lost[label] for label in others) < 0.02
+  drafted = {label for label in others if "LANTERN" in label}
+  assert len(drafted) == 3 and all(saved[label] == pytest.approx(0.85, abs=0.005) for label in drafted)
+  jacobi = {label for label in others if label.startswith(("GSD", "scaled"))}
+  assert len(jacobi) == 5 and all(saved[label] == pytest.approx(0.44, abs=0.006) for label in jacobi)
+  assert saved["GSD, G 50, no gap"] - saved["GSD, G 50"] < 0.01
+  exact = rows_of("scenes_speed")["speculative, one layer"]
+  assert 1 - statistics.mean(exact["target_calls"]) / 144 == pytest.approx(0.85, abs=0.005)
+
+
+def test_walks_of_groups_and_factors_on_scenes():
+  """results/lossy.md: neither changes the number of calls."""
+  for name, first, last in (
+    ("gsd_groups", "GSD, G 3", "GSD, G 50"),
+    ("lantern_factors", "LANTERN++, lambda 1.5", "LANTERN++, lambda 20"),
+  ):
+    rows = rows_of(f"scenes_{name}")
+    walked = [row["calls_per_image"] for label, row in rows.items() if label.startswith(("GSD", "LANTERN"))]
+    assert max(walked) - min(walked) <= 0.2 and {first, last} <= rows.keys()
+    assert table_of(f"scenes_{name}") and "no difference is significant" in (RESULTS / f"scenes_{name}.md").read_text()
+
+
+def test_lossy_methods_without_top_p():
+  """results/lossy.md, results/discrete.md: losses of relaxed rules, and their bias."""
+  rows, text = rows_of("scenes_audit"), (RESULTS / "scenes_audit.md").read_text()
+  right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
+  saved = {label: 100 * (1 - row["calls_per_image"] / 144) for label, row in rows.items()}
+  audited = claims.verdicts(documents(RESULTS)["scenes_audit"])
+  lost = {"GSD, G 50": 12.9, "GSD, G 50, no gap": 63.7, "static groups of 10": 40.4, "scaled by 5": 5.1}
+  for label, points in lost.items():
+    verdict = audited[label, "right"]
+    assert verdict.reference == "SJD, coupled" and verdict.order == 1
+    assert 100 * verdict.difference.value == pytest.approx(points, abs=0.051), label
+  assert round(right["plain decoding"]) == 65 and round(right["GSD, G 50, no gap"]) == 2
+  kept = {label for (label, metric), verdict in audited.items() if metric == "right" and not verdict.order}
+  assert kept == rows.keys() - lost.keys() - {"plain decoding"}
+  detectable = lambda label: round(100 * audited[label, "right"].detectable, 1)
+  assert [detectable(label) for label in ("GSD, G 3", "GSD, G 10", "LANTERN++, lambda 10")] == [2.2, 4.8, 5.7]
+  assert audited["scaled by 5", "right"].p_value == pytest.approx(0.044, abs=0.0005)
+  calls = {"GSD, G 50, no gap": 57.2, "GSD, G 50": 45.8, "SJD, coupled": 45.2, "static groups of 10": 49.7}
+  assert {label: round(saved[label], 1) for label in calls} == calls
+  assert all(
+    saved[label] - saved["SJD, coupled"] < 0.7 for label in rows if label.startswith(("scaled", "GSD, G 3", "GSD, G 10"))
+  )
+  assert saved["LANTERN++, lambda 10"] - saved["speculative, one layer"] < 0.3
+  rivals, pairs = rows_of("scenes_gsd_rivals"), claims.verdicts(documents(RESULTS)["scenes_gsd_rivals"])
+  points_lost = lambda label: round(100 * pairs[label, "right"].difference.value, 1)
+  calls_saved = lambda label: round(100 * (1 - rivals[label]["calls_per_image"] / 144), 1)
+  fixed = [f"static groups of {size}" for size in (3, 10, 25, 50)]
+  assert [round(points_lost(label)) for label in fixed] == [16, 40, 52, 57]
+  assert [calls_saved(label) for label in (fixed[0], fixed[-1])] == [46.0, 53.5]
+  assert rivals["GSD, as published"]["per_image"] == rivals["SJD, fresh"]["per_image"]
+  wide = "GSD, as published, G 50, any distance"
+  assert points_lost(wide) == 9.0 and calls_saved(wide) <= calls_saved("SJD, fresh")
+  free = pairs["GSD, as published, any distance", "right"]
+  assert (free.reference, free.order, round(100 * free.difference.value, 1)) == ("SJD, fresh", 0, 3.9)
+  assert (round(100 * free.detectable, 1), round(100 * pairs["scaled by 2", "right"].detectable, 1)) == (5.4, 5.0)
+  assert pairs["scaled by 5", "right"].p_value == pytest.approx(0.053, abs=0.0005)
+  points = lossy.points(documents(RESULTS), lossy.WITHOUT_TOP_P)
+  assert {point.label for point in points if point.loses} == {
+    "GSD, G 50", "GSD, G 50, no gap", "GSD, G 50, distance 0.5", "GSD, G 50, distance 1", "GSD, G 50, distance 2",
+    "GSD, G 50, gap 0.02", "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed, "scaled by 5",
+    *(f"rows, width {width}" for width in (2, 4, 6, 8)),
+  }  # fmt: skip
+  near = claims.verdicts(documents(RESULTS)["scenes_lantern_neighbours"])
+  lenders = [near[f"LANTERN++, k {k}", "right"] for k in (3, 5, 10, 50, 200)]
+  assert {verdict.reference for verdict in lenders} == {"speculative, one layer"}
+  assert [round(100 * verdict.difference.value, 1) for verdict in lenders] == [2.0, 1.8, 2.1, 3.1, 4.7]
+  assert not any(verdict.order for verdict in near.values())
+  assert [round(100 * pick(verdict.detectable for verdict in lenders), 1) for pick in (min, max)] == [3.4, 7.1]
+  assert "+0.90 (p 0.089, 5 rows)" in (RESULTS / "scenes_lantern_neighbours.md").read_text()
+  assert "+0.65 (p 0.06, 9 rows)" in text
+  bias = {label: row["audit"]["tv"]["value"] for label, row in rows.items() if row["audit"]}
+  found = [bias[label] for label in ("GSD, G 50", "scaled by 2", "static groups of 10", "GSD, G 50, no gap")]
+  assert [round(value, 4) for value in found[:2]] == [0.0036, 0.0040] and [round(x, 3) for x in found[2:]] == [0.019, 0.088]
+  shown = lambda label: [round(100 * value, 1) for value in audited[label, "right"].difference[:3]]
+  assert shown("GSD, G 50") == [12.9, 9.5, 16.2] and shown("scaled by 2") == [-0.2, -2.6, 2.3]
+
+
+def test_no_rule_saves_calls_beyond_its_exact_method():
+  """lossy.md, results/lossy.md, which_method.md: at most 1.2 calls an image without a significant loss."""
+  saved = []
+  for name, document in lossy.of_scenes(documents(RESULTS)).items():
+    if "lift" in document:
+      continue
+    verdicts, rows = claims.verdicts(document), {row["label"]: row for row in document["rows"]}
+    for row in document["rows"]:
+      exact = lossy.reference_of(row, document)
+      if exact["method"] != "ar" and not verdicts[row["label"], "right"].order:
+        saved.append(exact["calls_per_image"] - row["calls_per_image"])
+    assert rows
+  assert len(saved) > 25 and 1.1 < max(saved) < 1.2
+
+
+def test_limits_of_groups():
+  """results/lossy.md: losses of groups of 50 over the largest distance of their tokens."""
+  rows, found = rows_of("scenes_gsd_thresholds"), claims.verdicts(documents(RESULTS)["scenes_gsd_thresholds"])
+  limited = lambda name, values: [f"GSD, G 50, {name} {value:g}" for value in values]
+  distances, gaps = limited("distance", (0.25, 0.5, 1, 2)), limited("gap", (0.02, 0.05, 0.5))
+  gaps.insert(2, "GSD, G 50")  # 0.15
+  lost = lambda labels: [round(100 * found[label, "right"].difference.value, 1) for label in labels]
+  assert lost(distances) == [2.5, 6.1, 10.5, 11.5] and lost(gaps) == [9.0, 10.9, 12.9, 14.8]
+  assert [found[label, "right"].order for label in (*distances, *gaps)] == [0, *[1] * 7]
+  assert round(100 * found[distances[0], "right"].detectable, 1) == 3.5
+  assert all(45 < 100 * (1 - rows[label]["calls_per_image"] / 144) < 46 for label in (*distances, *gaps))
+
+
+def test_power_of_comparisons_with_exact_rows():
+  """lossy.md, results/lossy.md, methods: detectable differences from the exact method with the same drafts."""
+  for name, start, ends in (
+    ("gsd_groups", "GSD", [1.8, 2.3]),
+    ("lantern_factors", "LANTERN++", [3.1, 3.8]),
+    ("lantern_trees", "LANTERN++", [3.3, 3.9]),
+  ):
+    found = claims.verdicts(documents(RESULTS)[f"scenes_{name}"])
+    own = [one for (label, metric), one in found.items() if label.startswith(start) and metric == "right"]
+    assert all(one.reference != "plain decoding" and not one.order for one in own)
+    assert [round(100 * pick(one.detectable for one in own), 1) for pick in (min, max)] == ends
+
+
+@pytest.mark.slow
+def test_few_tokens_of_scenes_are_as_near_as_published():
+  """results/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
+  pipeline = load_pipeline("scenes")
+  embedding = pipeline.decoder(scenes.published().value(pipeline)).context.space.embedding()
+  distances = np.asarray(distance_table(embedding, source="embedding").values)[np.triu_indices(len(embedding), 1)]
+  assert (distances < 0.5).sum() == 8 and distances.max() < scenes.NO_LIMIT
+
+
+def test_exact_methods_on_scenes():
+  """results/lossy.md: equivalence to plain decoding within 2 points of correct images."""
+  rows, lines = rows_of("scenes_exact"), table_of("scenes_exact")
+  assert {row["method"] for row in rows.values()} == {"ar", "speculative", "eagle", "eagle-chain", "sjd"}
+  assert all(row["images"] == 7296 for row in rows.values()) and all("| yes (p 0.0" in line for line in lines[2:])
+  assert "no difference is significant" in (RESULTS / "scenes_exact.md").read_text()
+
+
+def test_bias_of_walks():
+  """results/discrete.md: bias of groups and factors per token, over 16 images."""
+  read = lambda name: json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+  first, *_, last = read("audit_gsd")
+  assert last["label"] == "group-size 50" and round(last["tv"]["value"], 2) == 0.08
+  assert first["tokens_per_call"]["high"] > last["tokens_per_call"]["low"]
+  factors = read("audit_lantern")
+  assert max(row["tv"]["value"] for row in factors) < 0.003
+  assert max(row["tokens_per_call"]["low"] for row in factors) < min(row["tokens_per_call"]["high"] for row in factors)
+
+
+def test_speed_of_scenes():
+  """README's table of speeds is that of the experiments."""
+  readme = (RESULTS.parents[1] / "README.md").read_text()
+  head, *body = [line.split("|")[1:-1] for line in table_of("scenes_speed")]
+  cells = [dict(zip((name.strip() for name in head), (cell.strip() for cell in row))) for row in body]
+  labels = {"speculative": "speculative, one layer", "eagle-chain": "EAGLE, chains", "eagle": "EAGLE-2"}
+  for method, label in (labels | {"sjd": "SJD, coupled"}).items():
+    (line,) = [line for line in readme.splitlines() if line.startswith(f"| `{method}`") and "x [" in line]
+    for cell in (cell for cell in cells if cell["decode"] == label):
+      speed = cell["speed over plain decoding"].partition(" ")[0]
+      assert f"{speed}x {cell['95 % interval']}" in line, (method, cell["batch"])
+
+
+def test_plans_compiled_for_tpus():
+  """docs/many_devices.md: what fits in memory, and differences between plan and compiler."""
+  head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of("bench_tpu_plans")]
+  rows = [dict(zip(head, cells)) for cells in body]
+  assert len(rows) == 32
+  fits = [row["fits"] for row in rows]
+  assert fits.count("yes") == 25 and fits.count("the compiler fails: INTERNAL") == 6
+  (large,) = (row for row in rows if row["fits"].startswith("no, 17.6 GB"))
+  assert (large["model"], large["device"], large["batch"], large["method"]) == (
+    "lumina-7b-768",
+    "v5e:2x2",
+    "16",
+    "speculative",
+  )
+  janus = [row for row in rows if row["model"] == "janus-pro-7b"]
+  page = (RESULTS.parents[1] / "docs" / "janus.md").read_text()
+  for batch in ("1", "16"):
+    for method, name in (("ar", "plain"), ("speculative", "with 1B")):
+      cells = [row["together, GB"] for row in janus if (row["batch"], row["method"]) == (batch, method)]
+      assert f"| {name}, batch {batch} | {' | '.join(cell or 'internal error of the compiler' for cell in cells)} |" in page
+  assert [row["copies of caches in a round"] for row in janus] == ["0", "144", "0", "0", "0", "144", "", ""]
+  assert all(0.995 <= float(row["of the plan"]) <= 1.09 for row in janus if row["fits"] == "yes")
+  made = [row for row in rows if row["fits"] == "yes" and row not in janus]
+  for row in made:
+    share, is_large = float(row["of the plan"]), row["model"] != "llamagen-xl-t2i"
+    one_plain = (row["batch"], row["method"]) == ("1", "ar")
+    assert 0.93 <= share <= 1.03 if is_large else (round(share, 1) == 2.4 if one_plain else 1.15 <= share <= 1.27), row
+    copies = int(row["copies of caches in a round"])
+    assert 7 <= copies <= 12 if (row["batch"], row["method"]) == ("1", "speculative") else copies == 0, row
