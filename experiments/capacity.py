@@ -8,6 +8,8 @@
 2. A device drafts and waits for the link, ``Z`` seconds a call, then for half a step and its own step. With ``a`` of them at
    once a server has ``a / (Z + 1.5 t)`` calls a second; it is filled to 0.7 of its capacity, or until its memory is full.
 3. A simulation with the scheduler of the server confirms ``1.5 t`` up to this load.
+4. Three ways to decode with the same accelerator are compared: plain decoding, speculation with the draft network on the
+   accelerator too, and speculation with the draft network on the devices.
 
 Figures are rounded to two digits before further use. Nothing is measured here.
 """
@@ -20,10 +22,13 @@ from typing import NamedTuple
 
 from experiments.server.simulation import Load, Simulated, simulate
 from jaxspec.core.command_line import script, set_option
+from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.serving.server.scheduler import Policy
+from jaxspec.serving.wire.link_model import NETWORKS
 
 FLEETS = (10**3, 10**5, 10**7)
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
+DRAFTS = (1, 2, 4, 7)
 # Bytes of a single call besides its frames: protobuf, HTTP/2 and gRPC, without a token and a routing header; and TLS.
 CALL_UP, CALL_DOWN, TLS = 81, 68, 22
 
@@ -44,6 +49,9 @@ class Capacity:
     call_ms: of a core of the server, for gRPC, TLS and protobuf of a call.
     read_ms: the same, for reading a frame into arrays (`bench:reading`).
     cell: most replicas behind one proxy.
+    acceptance: conditional probability of accepting a draft, by default that of the shipped pair of language models.
+    draft_share: a draft pass over a plain pass of the target on the same accelerator; the same pair.
+    device_pass_s: a draft pass on a device.
   """
 
   params: float = 8e9
@@ -65,6 +73,9 @@ class Capacity:
   call_ms: float = 0.7
   read_ms: float = 0.5
   cell: int = 50
+  acceptance: float = 0.71
+  draft_share: float = 0.25
+  device_pass_s: float = 0.005
 
   def __post_init__(self):
     for name, value in dataclasses.asdict(self).items():
@@ -103,6 +114,34 @@ class Capacity:
   def at_once(self) -> float:
     """Devices a of one server that decode at a time."""
     return min(self.fill * self.calls_per_s * self.round_s, (self.memory - self.weights_bytes) / self.row_bytes)
+
+
+class Speculation(NamedTuple):
+  """Full steps with K drafts in a round.
+
+  Attributes:
+    tokens: of a round.
+    on_server, on_devices: tokens a second of a server, by the place of the draft network.
+    server_s: seconds for a token of a row, all on the server; ``networks_s`` over each network.
+    pays_below_s: the exchange at which a token takes as long as in plain decoding; below 0: none.
+  """
+
+  tokens: float
+  on_server: float
+  on_devices: float
+  server_s: float
+  networks_s: tuple[float, ...]
+  pays_below_s: float
+
+
+def speculation(capacity: Capacity, drafts: int) -> Speculation:
+  """Rounds of ``drafts`` drafts and a step of one more input."""
+  c, plain_s = capacity, dataclasses.replace(capacity, width=1).step_s
+  step_s, tokens = dataclasses.replace(c, width=drafts + 1).step_s, expected_tokens(c.acceptance, drafts)
+  round_s, here_s = step_s + drafts * c.draft_share * plain_s, step_s + drafts * c.device_pass_s
+  latency = tuple((here_s + network.latency_s) / tokens for network in NETWORKS.values())
+  per_s = lambda seconds: c.max_rows * tokens / seconds
+  return Speculation(tokens, per_s(round_s), per_s(step_s), round_s / tokens, latency, tokens * plain_s - here_s)
 
 
 class Fleet(NamedTuple):
@@ -167,7 +206,7 @@ def report(capacity: Capacity) -> str:
     figures = (found.at_once, found.calls_per_s, found.up_bps / 1e6, found.down_bps / 1e6)
     active, calls, up, down = map(short, figures)
     lines.append(f"| {short(devices)} | {active} | {replicas} | {calls} | {up} | {down} | {found.cores:,} |")
-  lines += ["", *_simulated(c)]
+  lines += ["", *_simulated(c), "", *_places(c)]
   return "\n".join(lines) + "\n"
 
 
@@ -190,6 +229,26 @@ def _simulated(c: Capacity) -> list[str]:
     f"instead of {now.median_s * 1e3:.0f} ms; there are {later.calls_per_s:.0f} calls a second instead of "
     f"{now.calls_per_s:.0f}.",
   ]
+  return lines
+
+
+def _places(c: Capacity) -> list[str]:
+  """The table of speculation by the place of the draft network."""
+  plain_s = dataclasses.replace(c, width=1).step_s
+  lines = [
+    f"Plain decoding has {short(c.max_rows / plain_s)} tokens a second, and {two_digits(1e3 * plain_s):g} ms per token.",
+    "",
+    "| drafts | tokens of a round | tokens/s, drafts on the server | on devices | factor | ms per token, on the server | "
+    + " | ".join(f"over {name}" for name in NETWORKS)
+    + " | exchange that breaks even, ms |",
+    "|---|---|---|---|---|---|" + "---|" * len(NETWORKS) + "---|",
+  ]
+  for drafts in DRAFTS:
+    found = speculation(c, drafts)
+    times = " | ".join(f"{two_digits(1e3 * seconds):g}" for seconds in (found.server_s, *found.networks_s))
+    below = f"{two_digits(1e3 * found.pays_below_s):g}" if found.pays_below_s > 0 else "none"
+    rates = f"{short(found.on_server)} | {short(found.on_devices)} | {found.on_devices / found.on_server:.2f}"
+    lines.append(f"| {drafts} | {found.tokens:.2f} | {rates} | {times} | {below} |")
   return lines
 
 

@@ -50,6 +50,11 @@ CONFORMAL = {
   for name, (eta, alpha) in {"published": (1e-3, 5e-4), "fast": (5e-2, 5e-2)}.items()
 }
 BUDGETED = (*TOP[8], *TOP[64], *CONFORMAL["published"], *CONFORMAL["fast"])
+# The default of the method, with fewer drafts, and with another coding.
+DEFAULTS = tuple(
+  Case("wordnet", row("sqs", f"{drafts} drafts, {coding}", max_drafts=drafts, coding=coding), BEGINNINGS, 60, max_prompt=16)
+  for drafts, coding in ((16, "paper"), (6, "paper"), (6, "rice"))
+)
 # Drafts of a round, and drafts that may wait for their replies (0: an edge that waits, with a bonus token).
 AHEAD = tuple(itertools.product((2, 6), (1, 0, 2, 4)))
 
@@ -73,6 +78,7 @@ TABLES = {
   "hostile": Hostile(title="A server under hostile inputs", case=sqs("lazy", 90)),
   "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 130)),
   "crowd": Crowd(title="Many devices at one server", case=sqs("lazy", 90)),
+  "overhead_drafts": Overhead(title="What a round of the default of sqs costs", cases=DEFAULTS, repeats=10),
   "overhead": Overhead(title="What the link costs a round", cases=(sqs("lazy", 90), sqs("trimmed", 130), CIAR)),
   "networks_ciar": Networks(
     title="Images over networks, measured and modelled",

@@ -13,7 +13,7 @@ from experiments.engine.experiment import Lab
 from experiments.engine.rows import Row
 from jaxspec.core import rng
 from jaxspec.core.state import DecodeResult
-from jaxspec.serving.edge import edge_stream
+from jaxspec.serving.edge import edge_stream, link_times
 from jaxspec.serving.server.engine import Engine
 from jaxspec.serving.server.from_bundle import engine_of
 from jaxspec.serving.wire.cloud import Cloud
@@ -79,7 +79,7 @@ class Edge:
     told = {name: getattr(sampling, name) for name in ("top_p", "cfg_scale")}
     profile = find_profile(cloud.description, self.codec, top_k=sampling.top_k, **told).id
     sizes = dict(max_len=self.case.tokens, profile=profile, target_prefix=parts.target_prefix)
-    sizes["pipeline"] = getattr(self.decoder.method, "pipeline", 1)
+    sizes |= dict(pipeline=getattr(self.decoder.method, "pipeline", 1), table_of=link_times.table_of(self.decoder.method))
     text = self.case.prompts[index] if self.pipeline.family.sends_text else None
     with self.pipeline.context():
       edge = edge_stream.Edge(

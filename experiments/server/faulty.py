@@ -161,6 +161,10 @@ class FaultyCloud:
     """See `jaxspec.serving.wire.cloud.AheadCloud`; for one stream."""
     self._channel[seq, 0] = encoding.verify_request(stream, seq, 0, frame)
 
+  def arrived_s(self, stream: bytes) -> float | None:
+    """See `jaxspec.serving.wire.cloud.AheadCloud`; virtual seconds do not pass while the edge drafts."""
+    return None
+
   def verify(self, stream: bytes, seq: int, part: int, frame: bytes, *, timeout_s: float) -> bytes:
     if (seq, part) in self._channel:
       return self._verify_sent((seq, part), timeout_s)

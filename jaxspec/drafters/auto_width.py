@@ -62,12 +62,14 @@ class AutoWidthDrafter(Drafter):
     inner: a drafter of chains that serves shorter windows with the same state (its field ``window``), without a trace and
       without local acceptance.
     widths: the lengths, ascending from 0 to the inner window.
+    bonus: whether the target adds a token after full acceptance.
   Raises:
     ValueError: for other widths.
   """
 
   inner: Any
   widths: tuple[int, ...]
+  bonus: bool = True
   is_adaptive = True
 
   def __post_init__(self):
@@ -106,7 +108,7 @@ class AutoWidthDrafter(Drafter):
   def draft(
     self, params: AutoWidthParams, keys: Key, state: AutoWidthState, cursor: Cursor
   ) -> tuple[Draft, AutoWidthState, tuple]:
-    index = width_choice.choose(state.choice, params.times, self.widths)
+    index = width_choice.choose(state.choice, params.times, self.widths, bonus=self.bonus)
     unread = jnp.where(index > 0, state.choice.unread, 0)
     inner = state.inner if state.missed is None else self._catch_up(params.inner, state.inner, state.missed, cursor, unread)
     longest = jax.eval_shape(self.inner.draft, params.inner, keys, inner, cursor)[0]
@@ -174,7 +176,7 @@ class AutoWidthDrafter(Drafter):
 
     for number, width in enumerate(self.widths):
       rest = run_if(state.choice.chosen == number, functools.partial(drafted, width) if width else plain, rest)
-    choice = width_choice.ended(state.choice, params.times, cursor, draft, verdict)
+    choice = width_choice.ended(state.choice, params.times, width_choice.outcome(cursor, draft, verdict))
     return state._replace(inner=rest[0], missed=rest[1], choice=choice)
 
   def report(self, state: AutoWidthState) -> AutoWidthReport:

@@ -8,8 +8,10 @@ One round of a row, from its committed tokens:
    threshold. Move the sparsifier's state, record it, and feed the draft back.
 
 The number of drafts L is decided online for each row. It is 0 if the first distribution is too expensive; the target then
-draws one token alone. The last pass of a round reads the newest draft, so the cache holds all drafts. The sparsifier has
-seen the distribution at every position where the round can end, so rolling back its state is a gather.
+draws one token alone. With `SqsDrafter.chooses_length` a round also ends after a length that is chosen before it, from the
+verdicts of the row's earlier rounds and a table of times (`jaxspec.drafters.row_lengths`). The last pass of a round reads
+the newest draft, so the cache holds all drafts. The sparsifier has seen the distribution at every position where the round
+can end, so rolling back its state is a gather.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
 from jaxspec.core import rng, verdicts
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
+from jaxspec.drafters import row_lengths, width_choice
+from jaxspec.drafters.width_choice import WidthState
 from jaxspec.sampling.logit_processing import ModelParams, Warp, probabilities
 
 # Behaviour of a round if its first distribution exceeds the budget.
@@ -37,6 +41,7 @@ class SqsParams(NamedTuple):
   model: ModelParams
   sparsifier: PyTree  # `TopKParams` or `ConformalParams`
   budget: Array  # [] or [B] float32, bits of one round
+  times: PyTree = ()  # [M] or [B, M] int32, of rounds of 0 to ``window`` drafts, if lengths are chosen; only ratios matter
 
 
 class SqsStats(NamedTuple):
@@ -57,6 +62,7 @@ class SqsState(NamedTuple):
   max_len: Array  # [] int32
   sparsifier: PyTree  # leaves [B]
   stats: SqsStats
+  choice: WidthState | tuple  # leaves [B, ...]; () for fixed lengths
 
 
 class SqsTrace(NamedTuple):
@@ -73,6 +79,7 @@ class SqsReport(NamedTuple):
 
   stats: SqsStats
   sparsifier: PyTree  # final state: for C-SQS the `Threshold`
+  rounds: PyTree = ()  # [B, M] int32, rounds of each length, if lengths are chosen
 
 
 class _Round(NamedTuple):
@@ -103,6 +110,8 @@ class SqsDrafter(Drafter):
     on_empty: action if the first distribution exceeds the budget: ``cloud_token`` drafts nothing, so the target draws one
       token; ``shrink_support`` truncates the support to the budget (without effect for the coding ``trimmed``, whose price
       depends on the counts).
+    chooses_length: whether the most drafts of a round are chosen before it; else they are ``window``.
+    bonus: whether the target adds a token after full acceptance; the choice reads it.
   Raises:
     ValueError: for a setting out of range.
   """
@@ -112,6 +121,8 @@ class SqsDrafter(Drafter):
   window: int = 16
   warp: Warp = Warp()
   on_empty: str = "cloud_token"
+  chooses_length: bool = False
+  bonus: bool = True
 
   def __post_init__(self):
     if self.window < 1:
@@ -137,7 +148,8 @@ class SqsDrafter(Drafter):
     real, whole = jnp.zeros((rows,)), jnp.zeros((rows,), jnp.int32)
     stats = SqsStats(real, whole, real, real, whole)
     state = self.sparsifier.init(params.sparsifier, rows)
-    return SqsState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats), None
+    choice = row_lengths.start(params.times, rows, self.window, max_len) if self.chooses_length else ()
+    return SqsState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats, choice), None
 
   def read(self, params: SqsParams, state: SqsState, cursor: Cursor) -> SqsState:
     positions = (state.prefix_len + cursor.length - 1)[:, None]
@@ -149,6 +161,9 @@ class SqsDrafter(Drafter):
     budget = jnp.broadcast_to(params.budget, (rows,))
     # The last position of a row is for the target's own token.
     most = jnp.minimum(self.window, state.max_len - cursor.length - 1)
+    if isinstance(state.choice, WidthState):
+      length, choice = row_lengths.choose(state.choice, params.times, cursor.live, bonus=self.bonus)
+      most, state = jnp.minimum(most, length), state._replace(choice=choice)
 
     def select(q: Array, threshold: PyTree, position: Array):
       cap = jnp.full((rows,), self.codec.max_support, jnp.int32)
@@ -243,10 +258,14 @@ class SqsDrafter(Drafter):
       stats.fed + one * over_committed(trace.fed),
       stats.support + one * jnp.sum(draft.proposal.size, axis=1),
     )
-    return state._replace(sparsifier=moved, stats=stats)
+    choice = state.choice
+    if isinstance(choice, WidthState):
+      choice = row_lengths.ended(choice, params.times, width_choice.outcome(cursor, draft, verdict))
+    return state._replace(sparsifier=moved, stats=stats, choice=choice)
 
   def report(self, state: SqsState) -> SqsReport:
-    return SqsReport(state.stats, state.sparsifier)
+    rounds = state.choice.rounds[:, 0] if isinstance(state.choice, WidthState) else ()
+    return SqsReport(state.stats, state.sparsifier, rounds)
 
 
 def _where(keep: Array, value: Array, other) -> Array:

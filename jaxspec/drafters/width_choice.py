@@ -1,8 +1,9 @@
 """The draft length of the next round, from the times of rounds and the running acceptance.
 
 A round of ``w`` drafts commits ``1 + S_1 + ... + S_w`` tokens in the mean, where ``S_j`` is the probability that the first
-``j`` drafts are accepted (Leviathan et al. 2023, arXiv 2211.17192, equation 1, with one acceptance per depth). The length
-with the most tokens per time is chosen; 0 is a round of plain decoding.
+``j`` drafts are accepted (Leviathan et al. 2023, arXiv 2211.17192, equation 1, with one acceptance per depth). If the target
+adds no token after full acceptance, the last term is missing. The length with the most tokens per time is chosen; 0 is a
+round of plain decoding.
 
 * **Acceptance.** Tests and acceptances are counted by depth over all live rows. Counts decay by a sixteenth per round, so
   that the estimate follows the row, and falls back to the prior while no drafts are made. A depth with few tests takes the
@@ -16,6 +17,7 @@ All quantities are integers, so that every driver of the loop chooses the same l
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import flax.struct
 import jax.numpy as jnp
@@ -45,6 +47,15 @@ class WidthState:
   rounds: Array  # [B, M] rounds of each length
 
 
+class Outcome(NamedTuple):
+  """What a round says about the next ones, ``[B]``."""
+
+  live: Array  # bool, before the round
+  accepted: Array  # int32, accepted drafts, with one that ended the row
+  drafted: Array  # int32
+  gained: Array  # int32, committed tokens
+
+
 def start(times: Array, rows: int, window: int, max_len: int) -> WidthState:
   """The state before the first round.
 
@@ -64,17 +75,25 @@ def _share(numerator: Array, denominator: Array) -> Array:
   return jnp.floor(numerator.astype(jnp.float32) / denominator.astype(jnp.float32) * _UNIT).astype(jnp.int32)
 
 
-def tokens_per_round(state: WidthState, widths: tuple[int, ...]) -> Array:
-  """Expected tokens of a round of each length ``[M]`` int32, in ``_UNIT`` parts."""
+def survival(state: WidthState) -> Array:
+  """Probability ``[K + 1]`` int32 that the first 0 to K drafts are all accepted, in ``_UNIT`` parts."""
   prior, pseudo = PRIOR_TESTS * _COUNT, PRIOR_TESTS * _COUNT
   pooled = _share(jnp.sum(state.accepted) + int(PRIOR * prior), jnp.sum(state.tested) + prior)
   at_depth = _share(state.accepted + ((pseudo * pooled) >> 14), state.tested + pseudo)  # [K]
-  survival, total, by_width = jnp.int32(_UNIT), jnp.int32(_UNIT), [jnp.int32(_UNIT)]
+  found = [jnp.int32(_UNIT)]
   for depth in range(state.tested.shape[0]):
-    survival = (survival * at_depth[depth]) >> 14
-    total = total + survival
-    by_width.append(total)
-  return jnp.stack([by_width[width] for width in widths])
+    found.append((found[-1] * at_depth[depth]) >> 14)
+  return jnp.stack(found)
+
+
+def tokens_per_round(state: WidthState, widths: tuple[int, ...], *, bonus: bool = True) -> Array:
+  """Expected tokens of a round of each length ``[M]`` int32, in ``_UNIT`` parts.
+
+  Args:
+    bonus: whether the target adds a token after full acceptance.
+  """
+  total = jnp.cumsum(survival(state))
+  return jnp.stack([total[width if bonus else max(width - 1, 0)] for width in widths])
 
 
 def read_time(times: Array, widths: tuple[int, ...]) -> Array:
@@ -83,14 +102,15 @@ def read_time(times: Array, widths: tuple[int, ...]) -> Array:
   return jnp.maximum(jnp.min((times[1:] - times[:-1]) // steps), 0)
 
 
-def choose(state: WidthState, times: Array, widths: tuple[int, ...]) -> Array:
+def choose(state: WidthState, times: Array, widths: tuple[int, ...], *, bonus: bool = True) -> Array:
   """Index ``[]`` int32 of the next round's length.
 
   Args:
     times: ``[M]`` int32, the time of a round of each length; only ratios matter.
     widths: the lengths, ascending from 0.
+    bonus: as in `tokens_per_round`.
   """
-  rate = tokens_per_round(state, widths).astype(jnp.float32) / jnp.maximum(times, 1).astype(jnp.float32)
+  rate = tokens_per_round(state, widths, bonus=bonus).astype(jnp.float32) / jnp.maximum(times, 1).astype(jnp.float32)
   drafts = jnp.asarray([width > 0 for width in widths])
   cost = times - times[0] + state.unread * read_time(times, widths)  # a round of drafts may commit one token only
   return jnp.argmax(jnp.where(drafts & (state.balance < cost), -1.0, rate)).astype(jnp.int32)
@@ -111,14 +131,19 @@ def began(state: WidthState, index: Array, times: Array, widths: tuple[int, ...]
   return dataclasses.replace(state, balance=state.balance - cost, unread=unread, chosen=index, rounds=rounds)
 
 
-def ended(state: WidthState, times: Array, cursor: Cursor, draft: Draft, verdict: Verdict) -> WidthState:
-  """The state after the verdict about that draft; ``cursor`` is the one before the round."""
-  live, window = cursor.live, state.tested.shape[0]
-  depth = jnp.arange(window)[None]
+def outcome(cursor: Cursor, draft: Draft, verdict: Verdict) -> Outcome:
+  """What a verdict says; ``cursor`` is the one before the round."""
   accepted = verdict.num_accepted + verdicts.ends_on_draft(cursor, draft, verdict)
-  is_accepted = live[:, None] & (depth < accepted[:, None])
-  is_tested = live[:, None] & (depth <= accepted[:, None]) & (depth < draft.num_drafted[:, None])
-  gain = jnp.sum(jnp.where(live, verdicts.num_committed(draft, verdict), 0))
+  return Outcome(cursor.live, accepted, draft.num_drafted, verdicts.num_committed(draft, verdict))
+
+
+def ended(state: WidthState, times: Array, found: Outcome) -> WidthState:
+  """The state after the verdict about that draft."""
+  live = found.live
+  depth = jnp.arange(state.tested.shape[0])[None]
+  is_accepted = live[:, None] & (depth < found.accepted[:, None])
+  is_tested = live[:, None] & (depth <= found.accepted[:, None]) & (depth < found.drafted[:, None])
+  gain = jnp.sum(jnp.where(live, found.gained, 0))
   # In two parts, so that products of tokens and times stay within 32 bits.
   rows = jnp.maximum(jnp.sum(live), 1).astype(jnp.int32)
   earned = gain // rows * times[0] + gain % rows * (times[0] // rows)

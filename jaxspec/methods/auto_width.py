@@ -77,4 +77,4 @@ def adaptive(parts: Parts, table: Table) -> Parts:
   assert isinstance(verifier, TargetVerifier)  # has passes of several widths
   verifier = dataclasses.replace(verifier, widths=tuple(width + 1 for width in table.widths[:-1]))
   params = parts.params._replace(draft=AutoWidthParams(parts.params.draft, jnp.asarray(table.times)))
-  return parts._replace(params=params, drafter=AutoWidthDrafter(drafter, table.widths), verifier=verifier)
+  return parts._replace(params=params, drafter=AutoWidthDrafter(drafter, table.widths, verifier.bonus), verifier=verifier)

@@ -28,7 +28,7 @@ class Rows(Method):
   """Rows of an image in parallel: a row stays ``width`` tokens behind the row above; not exact.
 
   A token is drawn without the tokens of the rows above it that are not drawn yet. Without drafts, an image of R rows and C
-  columns takes ``C + width (R - 1)`` passes. With a ``window`` above 1 each row has Jacobi drafts (as `Sjd`), and a pass
+  columns takes ``C + width (R - 1)`` passes. With a ``row_window`` above 1 each row has Jacobi drafts (as `Sjd`), and a pass
   commits several tokens of it. With a width of all columns the images follow the target exactly; without drafts the tokens
   are those of plain decoding. An audit estimates the KL divergence of the images from the target without bias, or a bound of
   it with drafts (`jaxspec.methods.row_decode`).
@@ -37,7 +37,7 @@ class Rows(Method):
   width: int | None = option(
     None, "Tokens by which a row stays behind the row above; a third of the columns by default.", ge=1
   )
-  window: int = option(1, "Tokens of each row per pass: its newest one and Jacobi drafts; 1: no drafts.", ge=1)
+  row_window: int = option(1, "Tokens of each row per pass: its newest one and Jacobi drafts; 1: no drafts.", ge=1)
 
   name: ClassVar[str] = "rows"
   title: ClassVar[str] = "several rows of an image at once"
@@ -45,7 +45,7 @@ class Rows(Method):
 
   def drafts_per_round(self) -> int:
     """Drafts of one row."""
-    return self.window - 1
+    return self.row_window - 1
 
   def tokens_per_pass(self, acceptance: float, num_tokens: int) -> float:
     """The mean number of tokens of a pass for a square image, if every row advances by the mean of a window."""
@@ -65,13 +65,17 @@ class Rows(Method):
     groups = num_groups(grid, width)
     fns, side = sampling.side(target)
     windows = None
-    if self.window > grid[1]:
-      raise ValueError(f"Must have window of at most the {grid[1]} columns of the image, we instead got {self.window}")
+    if self.row_window > grid[1]:
+      raise ValueError(
+        f"Must have row_window of at most the {grid[1]} columns of the image, we instead got {self.row_window}"
+      )
     if drafts := self.drafts_per_round():
       windows = RowWindows(drafts, grid[1], groups, context.space.legal)
     decode = RowDecode(fns, context.warp(), grid, width, windows, _known_ends(context, grid), context.audit)
     if decode.moves_entries and fns.compact is None:
-      raise ValueError("Must have a network that can compact its cache for a window of method rows, we instead got none")
+      raise ValueError(
+        "Must have a network that can compact its cache for the row_window of method rows, we instead got none"
+      )
     return Parts(SpecParams((), side), None, None, decode=decode)
 
   def _grid(self, context: BuildContext) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 
@@ -16,6 +16,7 @@ from jaxspec.core.options import MAX_PIPELINE
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.drafters.sqs_drafter import ON_EMPTY, SqsDrafter, SqsParams
+from jaxspec.methods.auto_width import in_plain_rounds
 from jaxspec.methods.common import Bonus, ExactTest, check_chain, draft_side, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.block_rule import block_sparse
@@ -23,6 +24,9 @@ from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.verifiers.target import no_feedback, target_logits
 
 SPARSIFIERS = ("conformal", "topk")
+FIXED, DELAY = LENGTHS = ("fixed", "delay")
+# Draft passes that an exchange takes in the mean, for lengths before the first measured exchange and in one process.
+EXCHANGE_PASSES = 8
 # Defaults: K of K-SQS, and the largest support of C-SQS.
 _SUPPORT = {"topk": 32, "conformal": 256}
 
@@ -37,6 +41,8 @@ class Sqs(ExactTest, Bonus, DraftingMethod):
   ``conformal`` keeps those above a threshold that is steered to a dropped mass of ``alpha`` (C-SQS). With
   ``verify="block"`` the drafts of a round are tested together (Sun et al. 2024, arXiv 2403.10444). Over a network, an edge
   with a ``pipeline`` above 1 sends drafts before the replies to earlier ones; the tokens are those of an edge that waits.
+  With ``length="delay"`` a round ends after the number of drafts with the most expected tokens per second, by the verdicts
+  and the measured times of earlier rounds.
   """
 
   sparsifier: str = option("conformal", "Which tokens of a distribution are sent.", choices=SPARSIFIERS)
@@ -44,6 +50,7 @@ class Sqs(ExactTest, Bonus, DraftingMethod):
   ell: int = option(100, "Denominator of the distributions that are sent.", ge=1, lt=1 << 16)
   budget: float = option(5000.0, "Bits that the distributions of one round may cost.", ge=0, infinite=True)
   max_drafts: int = option(16, "Most drafts of a round, whatever the budget.", ge=1)
+  length: str = option("fixed", "Most drafts of a round: max_drafts, or chosen by acceptance and delay.", choices=LENGTHS)
   beta1: float = option(0.01, "First threshold of conformal; at least -eta (1 - alpha).")
   eta: float = option(0.001, "Step size of the threshold; 0 keeps it.", ge=0)
   alpha: float = option(0.0005, "Probability to be dropped, which the threshold is steered to.", ge=0, lt=1)
@@ -113,10 +120,14 @@ class Sqs(ExactTest, Bonus, DraftingMethod):
       settings = TopKParams(jnp.int32(codec.max_support))
     else:
       settings = ConformalParams(*(jnp.float32(value) for value in (self.beta1, self.eta, self.alpha)))
-    drafter = SqsDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty)
+    chosen: dict[str, Any] = dict(chooses_length=True, bonus=self.bonus) if self.length == DELAY else {}
+    drafter = SqsDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty, **chosen)
     # If the distribution of a rejected draft is sent on demand, the target's own is stored until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback
     rule, tables = self.rule(context)
     side, verifier = target_side(target, rule, context, tables=tables, feedback_fn=feedback_fn, bonus=self.bonus)
     params = SqsParams(drafting, settings, jnp.float32(self.budget))
+    if drafter.chooses_length:
+      passes = [drafts + 1.0 + EXCHANGE_PASSES for drafts in range(self.max_drafts + 1)]
+      params = params._replace(times=jnp.asarray(in_plain_rounds(passes)))
     return Parts(SpecParams(params, side), drafter, verifier)

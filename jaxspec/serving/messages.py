@@ -20,6 +20,7 @@ from jaxspec.run.generation import Generation
 from jaxspec.run.job import Job
 from jaxspec.sampling import SamplingConfig
 from jaxspec.serving.edge.edge_stream import Edge
+from jaxspec.serving.edge.link_times import table_of
 from jaxspec.serving.edge.remote_decode import RemoteOptions, decode_over_cloud
 from jaxspec.serving.server.engine import Engine, EngineSettings
 from jaxspec.serving.server.in_process import LocalCloud
@@ -101,11 +102,13 @@ def codec_of_job(job: Job) -> RoundCodec:
   return method_codecs.codec_of(method, vocab, feature_width=width)
 
 
-def edge_of_job(job: Job, *, profile: int | None = None) -> Edge:
+def edge_of_job(job: Job, *, profile: int | None = None, measures: bool = False) -> Edge:
   """The edge of a job.
 
   Args:
     profile: id of the cloud's profile; None finds it.
+    measures: whether drafts whose length follows the delay follow the measured one; else they have the tokens of the decode
+      in one program.
   Raises:
     ValueError: as `codec_of_job`.
   """
@@ -123,6 +126,7 @@ def edge_of_job(job: Job, *, profile: int | None = None) -> Edge:
     top_p=sampling.top_p,
     cfg_scale=sampling.cfg_scale if is_guided else 1.0,
     pipeline=getattr(job.method, "pipeline", 1),
+    table_of=table_of(job.method) if measures else None,
   )
 
 

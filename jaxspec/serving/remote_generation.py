@@ -71,7 +71,7 @@ def generate_over_cloud(
   pipeline = job.pipeline
   key_data, condition = rows_of(batches)
   captions = [job.captions[prompt] for prompt in batches.prompt] if pipeline.family.sends_text else None
-  edge = edge_of_job(job, profile=profile)
+  edge = edge_of_job(job, profile=profile, measures=True)
   found, failure, observer, start = [], None, Observer(), time.perf_counter()
   options = RemoteOptions(captions, journal, policy, observer)
   progress(f"Decoding by {job.method.title}, over {url}")

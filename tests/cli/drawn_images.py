@@ -22,7 +22,7 @@ METHODS = {
   "block-head": ("--gamma", 2),
   "eagle-lantern": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1, "--num-neighbours", 3),
   "ciar": ("--gamma", 2, "--tau", 0.1),
-  "rows": ("--width", 1, "--window", 2),
+  "rows": ("--width", 1, "--row-window", 2),
 }
 # A method for each kind of drafts. Rules and trees do not depend on how a family reads prompts or ends rows.
 BY_DRAFTS = {name: METHODS[name] for name in ("ar", "speculative", "sjd", "eagle-chain", "ciar")}

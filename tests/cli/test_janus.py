@@ -14,7 +14,7 @@ METHODS = {
   "lantern": ("--gamma", 2, "--num-neighbours", 3),
   "scaled": ("--window", 3, "--factor", 2),
   "sqs": ("--max-drafts", 2),
-  "rows": ("--width", 2, "--window", 3),
+  "rows": ("--width", 2, "--row-window", 3),
 }
 DRAFTING = ("speculative", "lantern", "sqs")
 HEADS = ("eagle", "eagle-chain", "eagle-lantern", "block-head", "ciar")

@@ -143,7 +143,7 @@ CASES = {
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
   "rows": Case(methods.Rows(width=2), WARPED, num_alone=2),
-  "rows, windows": Case(methods.Rows(width=1, window=3), WARPED, num_alone=3),
+  "rows, windows": Case(methods.Rows(width=1, row_window=3), WARPED, num_alone=3),
   "scale-speculative": Case(methods.ScaleSpeculative(gamma=1, bonus=False), SCALES),
   "step-speculative": Case(methods.StepSpeculative(gamma=2), STEPS),
   "scale-ciar": Case(MAP_CIAR, SCALES),

@@ -77,7 +77,8 @@ def test_rows_are_those_of_one_pass_over_the_committed_features(name, window):
     np.testing.assert_allclose(draft.proposal, jaxspec.Warp()(logits, params.draft.sampling), atol=2e-4)
     seen |= set(np.asarray(known).sum(axis=(1, 2)).tolist())
     state = step(params, state)
-  assert edge.counters.accepted.sum() > 0 and 0 in seen and max(seen) > window  # without rows above, and with two
+  assert edge.counters.accepted.sum() > 0 and max(seen) > window  # two rows above
+  assert 0 in seen or window >= 4  # and none; a window as long as a row always has a token above one of its places
 
 
 def test_sequences_follow_the_target_s_distribution():

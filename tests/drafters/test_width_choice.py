@@ -29,7 +29,8 @@ def _round(state, times, acceptance, key):
   zeros = jnp.zeros((4,), jnp.int32)
   cursor = Cursor(zeros, zeros + 1, live, jnp.int32(0))
   draft = Draft.chain(jnp.zeros((4, 7), jnp.int32), (), drafted, drafted)
-  state = width_choice.ended(state, times, cursor, draft, Verdict.one(accepted, zeros + 1))
+  verdict = Verdict.one(accepted, zeros + 1)
+  state = width_choice.ended(state, times, width_choice.outcome(cursor, draft, verdict))
   return state, width, 1 + accepted.mean()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from experiments import capacity as capacity_module
-from experiments.capacity import CALL_DOWN, CALL_UP, Capacity, fleet, main, report, simulated, two_digits
+from experiments.capacity import CALL_DOWN, CALL_UP, Capacity, fleet, main, report, simulated, speculation, two_digits
 from experiments.server.simulation import Load, simulate
 from jaxspec.serving.server.scheduler import Policy
 from tests.exit_status import status_of
@@ -33,6 +33,18 @@ def test_figures_by_hand(printed):
   assert large.replicas == 4350 and two_digits(large.calls_per_s) == 8.9e6
   assert two_digits(middle.up_bps) == 360e6 and two_digits(middle.down_bps) == 78e6
   assert "| 44 + 1 |" in printed and "| 4,350 in 87 cells |" in printed and "31 GB" in printed
+
+
+def test_places_of_the_draft_network_by_hand():
+  """Two drafts of acceptance 0.71: 2.21 tokens; a step of 3 inputs takes 6.1 ms of arithmetic and 5.4 ms for caches."""
+  found, plain_s, step_s = speculation(Capacity(), 2), 16e9 / 4.8e12 + 5.369e-3, 6.144e-3 + 5.369e-3
+  assert found.tokens == pytest.approx(2.2141)
+  assert found.on_devices == pytest.approx(64 * 2.2141 / step_s, rel=1e-3)
+  assert found.on_devices / found.on_server == pytest.approx(1 + 2 * 0.25 * plain_s / step_s, rel=1e-3)
+  five_g, four_g, _ = found.networks_s
+  assert four_g - five_g == pytest.approx(0.04 / 2.2141) and five_g == pytest.approx((step_s + 0.02) / 2.2141, rel=1e-3)
+  assert found.pays_below_s == pytest.approx(2.2141 * plain_s - step_s - 0.01, rel=1e-2)
+  assert speculation(Capacity(device_pass_s=1e-4), 2).pays_below_s > 0 > found.pays_below_s
 
 
 def test_which_limit_counts():

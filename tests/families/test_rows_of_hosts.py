@@ -38,10 +38,10 @@ def test_images_of_every_family(name, tmp_path):
   rows, columns = pipe.family.space.grid
   prompts = ["red apple", "blue cat"] if name == "llamagen" else PROMPTS
   draw = lambda method, **options: pipe(prompts, method=method, key=jax.random.key(2), **options)
-  plain, whole = draw("ar", temperature=0.0), draw(methods.Rows(width=columns, window=columns), temperature=0.0)
+  plain, whole = draw("ar", temperature=0.0), draw(methods.Rows(width=columns, row_window=columns), temperature=0.0)
   np.testing.assert_array_equal(plain.tokens, whole.tokens)
   assert (whole.counters.target_calls < plain.counters.target_calls).all()
-  for method in (methods.Rows(width=1), methods.Rows(width=1, window=columns)):
+  for method in (methods.Rows(width=1), methods.Rows(width=1, row_window=columns)):
     out = draw(method, audit=True)
     grid, kl = out.tokens.reshape(2, rows, columns), np.asarray(out.result.metrics.kl).reshape(2, rows, columns)
     assert (out.counters.target_calls <= num_passes((rows, columns), 1)).all() and out.images.shape[0] == 2
@@ -54,5 +54,5 @@ def test_images_of_every_family(name, tmp_path):
 def test_texts_have_no_rows(tmp_path):
   pipe = load_pipeline(tiny.texts(tmp_path) / "target")
   with pytest.raises(ValueError, match="images with a grid of tokens for method rows, we instead got none") as caught:
-    pipe(["on"], key=0, method=methods.Rows(window=2))
+    pipe(["on"], key=0, method=methods.Rows(row_window=2))
   assert "\n" not in str(caught.value)

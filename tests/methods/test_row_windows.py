@@ -77,7 +77,9 @@ def _tape(width: int, drafts: int) -> Tape:
 def test_every_outcome_of_windows(width, drafts):
   """Every token follows the row that it was tested against; with a width of all columns, images follow the target."""
   space = TokenSpace(vocab_size=V, num_tokens=N, grid=GRID, legal=_legal)
-  bound = Decoder(networks.host(V, N, LOGITS), methods.Rows(width=width, window=drafts + 1), space=space, audit=width == 1)
+  bound = Decoder(
+    networks.host(V, N, LOGITS), methods.Rows(width=width, row_window=drafts + 1), space=space, audit=width == 1
+  )
   tape = _tape(width, drafts)
   out = bound(ClassLabels(jnp.full((tape.num_rows,), CLASS)), key=tape.keys())
   found = enumerate_outcomes(lambda keys: out.tokens, tape, V)
@@ -103,7 +105,7 @@ def test_a_transformer_with_windows(images):
   of = lambda **options: decoder(
     methods.Rows(**options), SamplingConfig(cfg_scale=1.5), target=host(), num_tokens=16, grid=(4, 4), audit=True
   )(labels(images), key=1)
-  whole, lossy, single = of(width=4, window=4), of(width=2, window=4), of(width=2)
+  whole, lossy, single = of(width=4, row_window=4), of(width=2, row_window=4), of(width=2)
   assert np.asarray(whole.metrics.kl).max() < 1e-5
   kl = np.asarray(lossy.metrics.kl)
   assert kl[:, :4].max() < 1e-5 < 1e-3 < kl[:, 4:].mean()
@@ -118,11 +120,11 @@ def test_a_transformer_with_windows(images):
 @pytest.mark.parametrize(
   "make, words",
   [
-    (lambda: methods.Rows(window=0), "at least 1"),
-    (lambda: decoder(methods.Rows(window=4)).parts, "window of at most the 3 columns of the image, we instead got 4"),
+    (lambda: methods.Rows(row_window=0), "at least 1"),
+    (lambda: decoder(methods.Rows(row_window=4)).parts, "window of at most the 3 columns of the image, we instead got 4"),
     (
-      lambda: decoder(methods.Rows(width=1, window=2), target=_without_compact()).parts,
-      "can compact its cache for a window of method rows",
+      lambda: decoder(methods.Rows(width=1, row_window=2), target=_without_compact()).parts,
+      "can compact its cache for the row_window of method rows",
     ),
   ],
 )

@@ -24,4 +24,5 @@ def test_every_patch_matches_once():
 
 def test_killers_are_in_the_default_suite(request):
   """Those that were collected; `tests.mutants.run` checks that pytest collects all of them."""
-  assert not request.config.stash[SLOW] & {test for mutant in MUTANTS for test in mutant.killed_by}
+  slow = request.config.stash[SLOW] & {test for mutant in MUTANTS for test in mutant.killed_by}
+  assert not slow, slow

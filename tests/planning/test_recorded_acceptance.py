@@ -44,7 +44,7 @@ def test_accepted_drafts_of_a_decode():
   [
     (decoder(methods.Plain()), "drafts of discrete tokens to record their acceptance, we instead got ar"),
     (decoder(methods.Cspd(), vectors=True), "drafts of discrete tokens to record their acceptance, we instead got cspd"),
-    (decoder(methods.Rows(window=4), decode=print), "to record their acceptance, we instead got rows"),
+    (decoder(methods.Rows(row_window=4), decode=print), "to record their acceptance, we instead got rows"),
   ],
 )
 def test_methods_without_acceptance(asked, words):

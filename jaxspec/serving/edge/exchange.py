@@ -26,13 +26,14 @@ class Exchange:
   Attributes:
     sent: ``(seq, part)`` of requests without a reply, in order.
     is_used: whether a request was sent.
+    arrived_s: when the newest reply that `wait` returned arrived, by `time.monotonic`.
   """
 
   def __init__(self, method: grpc.StreamStreamMultiCallable, metadata: tuple[tuple[str, str], ...]):
-    self.is_used = False
+    self.is_used, self.arrived_s = False, 0.0
     self.sent: list[tuple[int, int]] = []
     self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-    self._replies: queue.SimpleQueue[bytes | grpc.RpcError] = queue.SimpleQueue()
+    self._replies: queue.SimpleQueue[tuple[float, bytes | grpc.RpcError]] = queue.SimpleQueue()
     self._call = method(iter(self._requests.get, None), metadata=metadata)
     threading.Thread(target=self._read, name="jaxspec-exchange", daemon=True).start()
 
@@ -52,7 +53,7 @@ class Exchange:
     deadline = time.monotonic() + timeout_s
     while True:
       try:
-        reply = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
+        arrived_s, reply = self._replies.get(timeout=max(0.0, deadline - time.monotonic()))
       except queue.Empty:
         raise CloudError(Status.DEADLINE_EXCEEDED, "no reply in time") from None
       if isinstance(reply, grpc.RpcError):
@@ -60,6 +61,7 @@ class Exchange:
       frame = parsed(lambda data: encoding.reply_to(data, seq, part), reply)
       if frame is not None:
         self.sent.remove((seq, part))
+        self.arrived_s = arrived_s
         return frame, reply
 
   def end(self) -> None:
@@ -69,12 +71,12 @@ class Exchange:
   def _read(self) -> None:
     try:
       for reply in self._call:
-        self._replies.put(reply)
+        self._replies.put((time.monotonic(), reply))
       ended: grpc.RpcError = _Ended()
     except grpc.RpcError as error:
       ended = error
     self._requests.put(None)  # lets gRPC's own thread end
-    self._replies.put(ended)
+    self._replies.put((time.monotonic(), ended))
 
 
 class _Ended(grpc.RpcError):

@@ -159,6 +159,11 @@ class GrpcCloud:
       exchange = self._exchanges[stream] = Exchange(self._exchange, self._headers("Exchange", stream))
     self._send(exchange, stream, seq, 0, frame)
 
+  def arrived_s(self, stream: bytes) -> float | None:
+    """See `jaxspec.serving.wire.cloud.AheadCloud`; None for a unary call."""
+    exchange = self._exchanges.get(stream)
+    return None if exchange is None else exchange.arrived_s
+
   def close(self, stream: bytes, *, timeout_s: float) -> None:
     self._lazy.discard(stream)
     exchange = self._exchanges.pop(stream, None)

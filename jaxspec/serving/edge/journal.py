@@ -24,7 +24,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-BEGINNING = b"jaxspec journal 1\n"
+BEGINNING = b"jaxspec journal 2\n"
 _LENGTH, _HEAD = struct.Struct(">I"), struct.Struct(">III")
 
 

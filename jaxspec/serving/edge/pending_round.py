@@ -36,6 +36,7 @@ class PendingRound(NamedTuple):
     kept: the draft side of the round without its cache, if the next round was drafted already.
     is_void: whether the drafts assume replies that are not those of the cloud.
     num_requested: accepted drafts of a reply that requests a distribution.
+    draft_us: microseconds of drafting and encoding.
   """
 
   draft: Draft
@@ -46,6 +47,7 @@ class PendingRound(NamedTuple):
   kept: DraftSide | None = None
   is_void: bool = False
   num_requested: int | None = None
+  draft_us: int = 0
 
 
 def call_of(draft: Draft, cursor: Cursor) -> Call:
@@ -55,9 +57,7 @@ def call_of(draft: Draft, cursor: Cursor) -> Call:
   return Call(read + 1, length + int(draft.num_drafted[0]) - read, int(cursor.round))
 
 
-def full_acceptance(
-  draft: Draft, round_: int, codec: RoundCodec, end_tokens: tuple[int, ...]
-) -> tuple[bytes, Verdict] | None:
+def all_accepted(draft: Draft, round_: int, codec: RoundCodec, end_tokens: tuple[int, ...]) -> tuple[bytes, Verdict] | None:
   """The reply by which all drafts are accepted, and its verdict; None without drafts. A drafted end token ends the row."""
   tokens = np.asarray(draft.tokens)[0, : int(draft.num_drafted[0])].tolist()
   if not tokens:

@@ -9,7 +9,7 @@ The edge owns the stream. It can rebuild everything that a server lost from the 
 4. With a journal, every reply is on file before it is used, behind a digest of its request. A restarted process runs its
    rounds from the file, without the network, and continues where the file ends. A request that differs from the journalled
    one (another draft, another threshold) is refused, because replies to other drafts would change the distribution of the
-   tokens.
+   tokens. The times of a round are kept too, because lengths of later drafts may depend on them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import TypeVar
 from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.observer import Observer
 from jaxspec.serving.edge.retries import Attempts, Budget, CallTimes, Policy
+from jaxspec.serving.edge.round_timing import TIMING_BYTES, TimedRound, Timing, microseconds
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import AheadCloud, Cloud, CloudError, Status
 from jaxspec.serving.wire.framing import REPLY_BYTES, Frame, unframe
@@ -44,6 +45,7 @@ class RetrySettings:
     policy: limits of the attempts at one call.
     budget: share of calls that may fail before retries stop.
     times: smoothed time of a call, for deadlines.
+    rounds: measured rounds of finished rows, for drafts whose length follows the delay.
     clock: seconds, growing.
     sleep: waits for a number of seconds.
     uniform: returns random numbers in [0, 1).
@@ -52,6 +54,7 @@ class RetrySettings:
   policy: Policy = Policy()
   budget: Budget = dataclasses.field(default_factory=Budget)
   times: CallTimes = dataclasses.field(default_factory=CallTimes)
+  rounds: list[TimedRound] = dataclasses.field(default_factory=list)
   clock: Callable[[], float] = time.monotonic
   sleep: Callable[[float], None] = time.sleep
   uniform: Callable[[], float] = random.random
@@ -73,6 +76,7 @@ class ReliableStream:
     handshake: of the stream.
     retries: attempts after the first ones.
     resumes: number of times that a server had lost the stream.
+    timing: times of the newest round, for an edge that adds its own.
   """
 
   def __init__(
@@ -92,6 +96,9 @@ class ReliableStream:
     self._numerics, self._seq, self._drafts = b"", 0, b""
     self._ahead: collections.deque[bytes] = collections.deque()  # frames of calls that were sent ahead, the oldest first
     self._is_cut = False  # an attempt at the oldest of them failed
+    self._sent_s: dict[int, float] = {}  # times of calls that were sent ahead
+    self._arrived_s = self._settings.clock()  # time of the newest reply
+    self.timing = Timing(0, 0, 0)
     self._reply_to_drafts: Frame | None = None
     self.retries = self.resumes = 0
 
@@ -122,7 +129,7 @@ class ReliableStream:
     if len(self._ahead) > len(self._recorded) and not self._is_cut:
       self._send_ahead(self._seq + len(self._ahead), frame)
 
-  def verify(self, frame: bytes, resume: Callable[[], Resume]) -> Frame:
+  def verify(self, frame: bytes, resume: Callable[[], Resume], draft_us: int = 0) -> Frame:
     """Sends the drafts of a round, unless they were sent ahead, and waits for the reply.
 
     Args:
@@ -134,6 +141,7 @@ class ReliableStream:
       ValueError: for a journal of an edge that sent other drafts.
     """
     self._seq, self._drafts = self._seq + 1, frame
+    self.timing = self.timing._replace(draft_us=draft_us)
     self._reply_to_drafts = self._exchange(0, frame, resume)
     if self._ahead:
       self._ahead.popleft()
@@ -156,6 +164,7 @@ class ReliableStream:
 
   def _send_ahead(self, seq: int, frame: bytes) -> None:
     if isinstance(self._cloud, AheadCloud):
+      self._sent_s[seq] = self._settings.clock()
       self._cloud.send(self.handshake.stream, seq, frame)
 
   def _exchange(self, part: int, frame: bytes, resume: Callable[[], Resume]) -> Frame:
@@ -194,7 +203,16 @@ class ReliableStream:
         return reply
 
   def _verify(self, part: int, frame: bytes, timeout_s: float) -> Frame:
-    return _checked(self._cloud.verify(self.handshake.stream, self._seq, part, frame, timeout_s=timeout_s))
+    clock, stream = self._settings.clock, self.handshake.stream
+    began_s = clock()
+    sent_s = self._sent_s.pop(self._seq, began_s)  # a call that failed is sent again
+    reply = _checked(self._cloud.verify(stream, self._seq, part, frame, timeout_s=timeout_s))
+    if part == 0:
+      arrived_s = self._cloud.arrived_s(stream) if isinstance(self._cloud, AheadCloud) else None
+      arrived_s = clock() if arrived_s is None or arrived_s < sent_s else arrived_s
+      exchange_us, spacing_us = microseconds(arrived_s - sent_s), microseconds(arrived_s - self._arrived_s)
+      self.timing, self._arrived_s = Timing(self.timing.draft_us, exchange_us, spacing_us), arrived_s
+    return reply
 
   def _open(self, resume: Resume | None, timeout_s: float) -> tuple[HandshakeReply, Frame]:
     opened = self._cloud.open(self.handshake, resume, timeout_s=timeout_s)
@@ -241,11 +259,12 @@ class ReliableStream:
       return None
     if recorded[:_DIGEST_BYTES] != _digest(request):
       raise ValueError("Must have the journal of the same decode, we instead got one with another draft or option")
-    return unframe(recorded[_DIGEST_BYTES:], REPLY_BYTES)
+    self.timing = Timing.unpack(recorded[_DIGEST_BYTES:][:TIMING_BYTES])
+    return unframe(recorded[_DIGEST_BYTES + TIMING_BYTES :], REPLY_BYTES)
 
   def _record(self, request: bytes, reply: Frame) -> Frame:
     if self._journal is not None:
-      self._journal.append(_digest(request) + reply.data)
+      self._journal.append(_digest(request) + self.timing.pack() + reply.data)
     return reply
 
 

@@ -123,3 +123,10 @@ class AheadCloud(Protocol):
     lost then, and have to be sent again after its reply.
     """
     ...
+
+  def arrived_s(self, stream: bytes) -> float | None:
+    """When the reply that `Cloud.verify` returned last arrived, by the edge's clock; None: when it was returned.
+
+    An edge that drafts ahead may read a reply later than it came.
+    """
+    ...

@@ -82,7 +82,7 @@ def make_loss_fn(settings: SpatialSettings, config: SpatialConfig, temperature: 
     windows = -(-length // num)
     key = jax.random.key(0) if key is None else key
     newest = jax.random.randint(key, (rows, windows), 0, length - 1)
-    place = newest[..., None] + 1 + jnp.arange(num)  # [B, W, K] indices of the drafted tokens
+    place = newest[..., None] + 1 + jnp.arange(num)[None, None]  # [B, W, K] indices of the drafted tokens
     above, known = known_above(config, newest.reshape(-1), num)  # [B W, R, K]
     of_row = jnp.repeat(row, windows)
     read = states[of_row[:, None, None], jnp.clip(above, 0, length - 2)]

@@ -137,7 +137,8 @@ def test_an_edge_that_is_killed_while_it_writes_its_journal(tmp_path):
   path = tmp_path / "run.jrn"
   with Journal(path) as journal:
     ToyEdge(FaultyCloud().reliable(handshake(), journal=journal), 8).run()
-  whole, last = path.read_bytes(), len(pack(Journal(path).records[-1]))
+  replies = lambda: [record[:16] + record[28:] for record in Journal(path).records]  # without measured times
+  whole, last, answered = path.read_bytes(), len(pack(Journal(path).records[-1])), replies()
   for left in range(last + 1):
     path.write_bytes(whole[: len(whole) - last + left])
     cloud = FaultyCloud()  # a new server, which knows nothing of the stream
@@ -145,7 +146,7 @@ def test_an_edge_that_is_killed_while_it_writes_its_journal(tmp_path):
       edge = ToyEdge(cloud.reliable(handshake(), journal=journal), 8)
       edge.run()
     assert (edge.replies, edge.tokens) == undisturbed(calls=8)
-    assert path.read_bytes() == whole
+    assert replies() == answered and path.read_bytes()[: len(whole) - last] == whole[: len(whole) - last]
     assert cloud.attempts == (1 if left == last else 4), "closing; else also the call, its resume, and the call again"
 
 

@@ -154,7 +154,7 @@ def test_an_edge_that_is_killed_goes_on_from_its_journal(tmp_path, after):
       run(cloud, pipeline=4, journal=journal)
     with Journal(path) as journal:
       out, replies = run(cloud, pipeline=4, journal=journal)
-      written = [record[16:] for record in journal.records[2:]]
+      written = [record[28:] for record in journal.records[2:]]
     same_as_waiting(out, 0)
     assert written == [reply for _, reply in frames] and replies.resumes == 0
 

@@ -12,7 +12,8 @@ import jaxspec
 from jaxspec.core.types import ModelFns
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
-from jaxspec.serving.edge.edge_stream import Edge, EdgeStream, StreamStart
+from jaxspec.serving.edge.edge_stream import Edge
+from jaxspec.serving.edge.open_stream import EdgeStream, StreamStart
 from jaxspec.serving.server.engine import Engine, EngineSettings
 from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.handshake import Handshake

@@ -1,0 +1,54 @@
+"""A draft length for every row, by the row's own past: `jaxspec.drafters.width_choice` of one row, over all rows.
+
+Rows do not share the number of their drafts, so a row decodes to the same tokens alone and in any batch. A length is an
+array of the program: no length is compiled.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxspec.core.types import Array
+from jaxspec.drafters import width_choice
+from jaxspec.drafters.width_choice import Outcome, WidthState
+
+
+def start(times: Array, rows: int, window: int, max_len: int) -> WidthState:
+  """The state before the first round, leaves ``[B, ...]``.
+
+  Args:
+    times: ``[B, M]`` int32, the time of a round of each length; only ratios matter.
+    rows: ``B``.
+    window: the longest length.
+    max_len: tokens of a row.
+  """
+  return jax.vmap(lambda times: width_choice.start(times, 1, window, max_len))(of_rows(times, rows))
+
+
+def choose(state: WidthState, times: Array, live: Array, *, bonus: bool) -> tuple[Array, WidthState]:
+  """Lengths ``[B]`` int32 from 0 to the window, and the state after drafts of these lengths.
+
+  Args:
+    times: ``[M]`` or ``[B, M]`` int32.
+    live: ``[B]`` bool, unfinished rows.
+    bonus: whether the target adds a token after full acceptance.
+  """
+  lengths = tuple(range(state.tested.shape[-1] + 1))
+
+  def one(state: WidthState, times: Array, live: Array) -> tuple[Array, WidthState]:
+    length = width_choice.choose(state, times, lengths, bonus=bonus)
+    return length, width_choice.began(state, length, times, lengths, live[None], reads=False)
+
+  return jax.vmap(one)(state, of_rows(times, live.shape[0]), live)
+
+
+def ended(state: WidthState, times: Array, found: Outcome) -> WidthState:
+  """The state after the verdicts about these drafts."""
+  alone = jax.tree.map(lambda leaf: leaf[:, None], found)
+  return jax.vmap(width_choice.ended)(state, of_rows(times, found.live.shape[0]), alone)
+
+
+def of_rows(times: Array, rows: int) -> Array:
+  """``[B, M]``: the table of every row."""
+  return jnp.broadcast_to(times, (rows, times.shape[-1]))
