@@ -53,7 +53,7 @@ class RowState(NamedTuple):
   cache: Cache
   num_kept: Array  # [L] int32, tokens in the cache
   kept: Array  # [L, N] int32, their raster indices
-  windows: RowWindowState | tuple[()]
+  windows: RowWindowState | None  # None: one token of a row per pass
   drawn_from: Array  # [B, N, V] processed logits that each token follows, or [B, 0, V] without an audit
   metrics: PyTree  # `TokenAudit` of the tests, leaves [B, N]; () without an audit
 
@@ -136,7 +136,7 @@ class RowDecode:
       cache=cache,
       num_kept=jnp.zeros((lanes,), jnp.int32),
       kept=jnp.zeros((lanes, size), jnp.int32),
-      windows=() if self.windows is None else self.windows.start(logits[:, 0]),
+      windows=None if self.windows is None else self.windows.start(logits[:, 0]),
       drawn_from=jnp.pad(logits, ((0, 0), (0, size - 1), (0, 0))) if self.audit else logits[:, :0],
       metrics=TokenAudit.undrafted(blank, blank) if self.audit else (),
     )
@@ -159,7 +159,8 @@ class RowDecode:
       mask=self._visible(state, read, position),
       slot=prefix + state.num_kept,
     )
-    logits = self.warp(output.need_logits(), params.sampling, drawn).reshape(-1, 1 + self.drafts, output.logits.shape[-1])
+    logits = self.warp(output.need_logits(), params.sampling, drawn)
+    logits = logits.reshape(-1, 1 + self.drafts, logits.shape[-1])
     verdict = self._judge(keys, draft, logits, jnp.broadcast_to(before, head.shape), read)
     return self._commit(prefix, state._replace(cache=cache), read, index, draft, verdict)
 
@@ -174,7 +175,7 @@ class RowDecode:
 
   def _draft(self, keys: Key, state: RowState, read: RowPass, head: Array) -> Draft:
     """Chains of all groups, ``[B G, K]``."""
-    if self.windows is None:
+    if self.windows is None or state.windows is None:
       return Draft.empty(head.reshape(-1))
     return self.windows.draft(rng.stream_keys(keys, rng.Stream.DRAFT, state.number), state.windows, state.progress, read)
 
@@ -206,7 +207,7 @@ class RowDecode:
     progress = row_schedule.advance(state.progress, read, gain[:lanes], self.grid)
     state = self._keep(prefix, state, read, index, gain[:lanes])
     windows = state.windows
-    if self.windows is not None:
+    if self.windows is not None and windows is not None:
       columns = jnp.where(is_new, place % self.grid[1], self.grid[1])
       windows = self.windows.commit(windows, draft, verdict, read, columns, progress)
     live = row_schedule.is_live(state.progress, self.grid).astype(jnp.int32)
@@ -218,7 +219,8 @@ class RowDecode:
       tokens=put(state.tokens, verdicts.committed_block(draft, verdict)),
       origin=put(state.origin, origin),
       commit_round=put(state.commit_round, jnp.broadcast_to(state.number + 1, origin.shape)),
-      counters=counters.replace(
+      counters=dataclasses.replace(
+        counters,
         rounds=counters.rounds + live,
         drafted=counters.drafted + total(draft.num_drafted),
         accepted=counters.accepted + total(verdict.num_accepted),
@@ -239,6 +241,7 @@ class RowDecode:
     slot = jnp.where(keeps, state.num_kept[:, None] + jnp.cumsum(keeps, axis=1) - 1, size)
     cache = state.cache
     if self.moves_entries:
+      assert self.model.compact is not None
       order = jnp.argsort(~keeps, axis=1, stable=True)
       cache = self.model.compact(cache, prefix + state.num_kept, order)
     return state._replace(
