@@ -70,7 +70,6 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
 # Equal settings in a test below share one compiled program.
 CASES = [
   ("causal", STOPPED, PathCoupling(2, "split"), 0),
-  ("causal", ContinuousSampling(STEPS, 1, cfg_scale=1.5), PathCoupling(), 3),
   ("masked", ContinuousSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
 ]
 

@@ -97,12 +97,11 @@ def test_enumeration(rule):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("rule", RULES)
-def test_enumeration_of_more(seed, rule):
+def test_enumeration_of_more(rule):
   """Other probabilities, a window of one scale, and every outcome alone, so that rows do not stop each other."""
-  _enumerates(seed, rule, 1, in_step=True)
-  _enumerates(seed, rule, 2, in_step=False)
+  _enumerates(1, rule, 1, in_step=True)
+  _enumerates(2, rule, 2, in_step=False)
 
 
 def _enumerates(seed, rule, window, *, in_step):
