@@ -49,20 +49,15 @@ JANUS = JanusConfig(
   vocab_size=16, text_vocab_size=448, dim=64, num_layers=LAYERS["janus"], num_heads=8, ffn_hidden=64, head_hidden=32, rows=3,
   columns=3, begin_text=400, begin_image=403, pad=402,
 )  # fmt: skip
-METHODS = {
-  "images": ("ar", "speculative", "sjd", "eagle", "eagle-chain"), "texts": ("speculative",), "codes": ("sjd",),
-  "janus": ("speculative",), "emu3": ("sjd",),
-  "vectors": ("cspd",), "masked": ("cspd",),
-}  # fmt: skip
-# Every program takes seconds to compile: all kinds of rounds in groups that are divided, and in groups of one device; all
-# kinds of networks on one mesh that divides them; and by all devices where exchanges are counted.
+# Every program takes seconds to compile: all kinds of rounds in groups that are divided, chains and trees in groups of one
+# device; all kinds of networks on one mesh that divides them; and by all devices where exchanges are counted.
 MESHES = {
-  "images": (BOTH, DATA), "texts": (BOTH, MODEL), "codes": (MODEL,), "janus": (BOTH,), "emu3": (MODEL,),
-  "vectors": (DATA,), "masked": (DATA,),
+  "images": {"speculative": (BOTH, DATA, MODEL), "sjd": (BOTH,), "eagle": (BOTH, DATA), "eagle-chain": (BOTH,)},
+  "texts": {"speculative": (BOTH,)}, "janus": {"speculative": (BOTH,)}, "codes": {"sjd": (MODEL,)},
+  "emu3": {"sjd": (MODEL,)}, "vectors": {"cspd": (DATA,)}, "masked": {"cspd": (DATA,)},
 }  # fmt: skip
-COUNTED = ("images", "speculative")
 # Decodes of two processes: groups that never meet, and networks that the processes divide.
-OF_PROCESSES = {("images", "eagle-chain"): BOTH, ("texts", "speculative"): MODEL}
+OF_PROCESSES = {("images", "sjd"): BOTH, ("codes", "sjd"): MODEL}
 EXPECTED = "one.npz"  # tokens of one device, by kind and method
 
 
@@ -107,11 +102,6 @@ def make_bundles(path: Path) -> None:
   write_bundle(path / "codes", target="target", parts={"tokenizer": "vq"}, sampling=sampling, options=options)
 
 
-def meshes_of(kind: str, method: str) -> tuple[str, ...]:
-  """The meshes for a method on a kind of networks."""
-  return (*MESHES[kind], MODEL) if (kind, method) == COUNTED else MESHES[kind]
-
-
 def prompts(kind: str) -> list:
   """``ROWS`` prompts."""
   classes = {"images": 7, "vectors": 3, "masked": 3}.get(kind)
@@ -145,15 +135,13 @@ def logits(pipeline: Pipeline) -> np.ndarray:
 def main(path: Path) -> dict:
   """All results for the tests, in one process; the folder receives the tokens of one device."""
   found, expected = {"tokens": {}, "logits": {}, "collectives": {}}, {}
-  for kind, methods in METHODS.items():
+  for kind, methods in MESHES.items():
     one = load_pipeline(path / kind)
     expected |= {f"{kind} {method}": decode(one, kind, method) for method in methods}
     logits_of_one = logits(one) if kind == "images" else None
-    for mesh in dict.fromkeys(mesh for method in methods for mesh in meshes_of(kind, method)):
+    for mesh in dict.fromkeys(mesh for meshes in methods.values() for mesh in meshes):
       pipeline = load_pipeline(path / kind, mesh=mesh)
-      for method in methods:
-        if mesh not in meshes_of(kind, method):
-          continue
+      for method in [method for method, meshes in methods.items() if mesh in meshes]:
         name = f"{kind}, {method}, {mesh}"
         tokens, found["collectives"][name] = compiled(pipeline, kind, method)
         found["tokens"][name] = same(kind, tokens, expected[f"{kind} {method}"])

@@ -113,7 +113,7 @@ def eight_devices(folder):
 
 @pytest.mark.slow
 def test_tokens_on_eight_devices_are_those_of_one(eight_devices):
-  expected = sum(len(on_devices.meshes_of(kind, name)) for kind, names in on_devices.METHODS.items() for name in names)
+  expected = sum(len(meshes) for methods in on_devices.MESHES.values() for meshes in methods.values())
   assert len(eight_devices["tokens"]) == expected
   assert [name for name, same in eight_devices["tokens"].items() if not same] == []
   assert max(eight_devices["logits"].values()) <= 1e-4

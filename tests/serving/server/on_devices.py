@@ -26,7 +26,7 @@ from tests.run import tiny
 from tests.serving.edge.pairs import Case
 from tests.serving.server.crowds import Rows, Served, decode
 
-LAYERS, SCALE = 2, 2.0
+LAYERS, SCALE = 1, 2.0  # the exchanges of two blocks are counted in tests/run
 TARGET = LlamaGenConfig(num_layers=LAYERS, dim=64, num_heads=8, vocab_size=16, num_tokens=9, num_classes=7, multiple_of=64)
 METHODS = (Sqs(coding="lazy", sparsifier="topk", support=4, max_drafts=4), Plain())
 MESHES = ("data=2,model=4", "data=8")
