@@ -208,7 +208,8 @@ class Ciar(Neighbours, DraftingMethod):
       combination=combination, draw=draw, early_close=self.early_close, features=features, inject=self.inject,
     )  # fmt: skip
     cloud, cloud_side = sampling.side(target)
-    verifier = CiarVerifier(cloud, rule, warp=context.warp(), window=self.gamma, widths=pass_widths(self.gamma))
+    widths = pass_widths(self.gamma, context.space.num_tokens)
+    verifier = CiarVerifier(cloud, rule, warp=context.warp(), window=self.gamma, widths=widths)
     params = GatedParams(
       model=edge_side, gate=gate_params, draw=draw_params, features=features_params, score=score.tables(context.space)
     )
@@ -276,11 +277,14 @@ def calibrated_tau(calibration: dict[str, Any] | None, rate: float, prefix: floa
   return points[-1][1]
 
 
-def pass_widths(window: int) -> tuple[int, ...]:
+def pass_widths(window: int, num_tokens: int | None = None) -> tuple[int, ...]:
   """Widths of passes: one, and powers of two from the smallest that holds a window (at least 4, about the cost of 2) to 32.
 
   A wide pass reads pending tokens in less time than several narrow ones. The limit is 32, or the width of a window, because
-  the cloud's cache has room for one such pass after every row.
+  the cloud's cache has room for one such pass after every row. Wider passes than rows of ``num_tokens`` need are left out,
+  because every width is compiled; None: rows of any length.
   """
   first = max(4, 1 << window.bit_length())
-  return (1, *(first << power for power in range(4) if power == 0 or first << power <= 32))
+  widths = [first << power for power in range(4) if power == 0 or first << power <= 32]
+  needed = widths[-1] if num_tokens is None else num_tokens + window - 1  # the last token, and a window after it
+  return (1, *(width for narrower, width in zip((0, *widths), widths) if narrower < needed))

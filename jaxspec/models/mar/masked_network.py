@@ -31,17 +31,20 @@ class KnownTokens(NamedTuple):
 
 
 @functools.cache
-def masked_network(model: MARFns, *, num_buckets: int = 4) -> HeadFns:
+def masked_network(model: MARFns, *, num_buckets: int | None = None) -> HeadFns:
   """MAR as a network of continuous tokens, conditioned on `OrderedLabels`.
 
   Args:
-    num_buckets: static sizes of the encoder; each is compiled.
+    num_buckets: static sizes of the encoder; each is compiled. None: one for every 16 tokens, at most 4, because shorter
+      passes of so few tokens save less time than they take to compile.
   Raises:
     ValueError: if there is no bucket.
   """
+  length = model.num_tokens
+  if num_buckets is None:
+    num_buckets = min(max(length // 16, 1), 4)
   if num_buckets < 1:
     raise ValueError(f"Must have at least one bucket, we instead got {num_buckets}")
-  length = model.num_tokens
   sizes = sorted({-(-length * (i + 1) // num_buckets) for i in range(num_buckets)})
 
   def init_cache(batch: int, max_len: int) -> KnownTokens:
