@@ -10,31 +10,16 @@ import numpy as np
 from PIL import Image
 
 PROMPTS = ("a red fox", "two cats on a mat", "é")
-# Methods with the options of a tiny network, and the folder of the second network of those that have one.
+# A method for each kind of drafts with the options of a tiny network, and the folders of second networks. Rules and trees do
+# not depend on how a family reads prompts or ends rows.
 METHODS = {
   "ar": (),
   "speculative": ("--gamma", 2),
   "sjd": ("--window", 3),
-  "gsd": ("--window", 3, "--group-size", 4, "--max-distance", 9),
-  "lantern": ("--gamma", 2, "--num-neighbours", 3),
-  "eagle": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1),
   "eagle-chain": ("--gamma", 2),
-  "block-head": ("--gamma", 2),
-  "eagle-lantern": ("--tree-size", 4, "--tree-top-k", 2, "--tree-depth", 1, "--num-neighbours", 3),
   "ciar": ("--gamma", 2, "--tau", 0.1),
-  "rows": ("--width", 1, "--row-window", 2),
 }
-# A method for each kind of drafts. Rules and trees do not depend on how a family reads prompts or ends rows.
-BY_DRAFTS = {name: METHODS[name] for name in ("ar", "speculative", "sjd", "eagle-chain", "ciar")}
-DRAFTS = {
-  "speculative": "draft",
-  "lantern": "draft",
-  "eagle": "head",
-  "eagle-chain": "head",
-  "block-head": "block",
-  "eagle-lantern": "head",
-  "ciar": "edge",
-}
+DRAFTS = {"speculative": "draft", "eagle-chain": "head", "ciar": "edge"}
 
 
 def draw_by(

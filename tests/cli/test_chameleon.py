@@ -1,8 +1,8 @@
-"""From the official downloads of Anole and Lumina-mGPT to images, on the command line and by every kind of method."""
+"""From the official downloads of Anole and Lumina-mGPT to images, on the command line and by every kind of drafts."""
 
 import pytest
 
-from tests.cli.drawn_images import BY_DRAFTS, METHODS, draw_by
+from tests.cli.drawn_images import draw_by
 from tests.run import tiny_chameleon
 
 
@@ -24,7 +24,7 @@ def test_folders_to_images(run, downloads, tmp_path, layout):
     outcome = run("convert", "chameleon", folder / source, name, "--layout", layout, "--image-size", "32x64", *extra)
     assert outcome.exit_code == 0, outcome.output
   tiny_chameleon.save_heads(tmp_path, tmp_path / "target")
-  drawn = draw_by(run, (8, 4), METHODS if layout == "anole" else BY_DRAFTS)
+  drawn = draw_by(run, (8, 4))
   shape = (3, 4, 2) if layout == "anole" else (3, 4, 3)
   for tokens in drawn.values():
     grid = tokens.reshape(shape)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.drawn_images import BY_DRAFTS, draw_by
+from tests.cli.drawn_images import draw_by
 from tests.models import emu3_golden as golden
 from tests.run import tiny_chameleon
 
@@ -16,6 +16,6 @@ def test_folders_to_images(run, tmp_path):
     assert outcome.exit_code == 0, outcome.output
     assert outcome.stdout.endswith("width 32, 4 heads over 2; images of 2 x 4 codes\n")
   tiny_chameleon.save_heads(tmp_path, tmp_path / "target")
-  for tokens in draw_by(run, (8, 4), BY_DRAFTS).values():
+  for tokens in draw_by(run, (8, 4)).values():
     grid = tokens.reshape(3, 4, 3)
     assert (grid[:, :, :2] < 24).all() and (grid[:, :, 2] == 24).all()

@@ -49,7 +49,7 @@ MAR = MARConfig(
 )  # fmt: skip
 CAUSAL = CausalTokensConfig(**_VECTORS, dim=8, num_layers=1, num_heads=2)
 
-SIDES = (1, 2, 3, 4)
+SIDES = (1, 2, 3)
 SCALES = VARConfig(depth=1, dim=8, num_heads=2, vocab_size=5, code_dim=4, num_classes=10, sides=SIDES)
 SCALE_VAE = VARVAEConfig(4, (1, 2), 1, codebook_size=5, codebook_dim=4, num_phis=2, sides=SIDES, num_groups=2)
 
@@ -138,7 +138,7 @@ def vectors(path: Path, network) -> Path:
 
 
 def scales(path: Path) -> Path:
-  """A bundle of four scales, target and draft of one config."""
+  """A bundle of three scales, target and draft of one config."""
   for seed, (name, config) in enumerate({"tokenizer": SCALE_VAE, "target": SCALES, "draft": SCALES}.items()):
     save(path / name, config, seed, scale=0.2)
   write_bundle(path, target="target", drafts={"small": "draft"}, parts={"tokenizer": "tokenizer"})
