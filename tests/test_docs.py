@@ -88,8 +88,9 @@ def test_the_n_gram_lookup_of_that_page():
 
 
 @pytest.mark.slow
-def test_examples_of_the_readme():
-  """Verbatim, on the shipped networks."""
+def test_examples_of_the_readme(tmp_path, monkeypatch):
+  """Verbatim, on shallow networks."""
+  monkeypatch.chdir(shallow.write(tmp_path, "scenes").parent)
   scope = {}
   first, second = _blocks("README.md")
   exec(first, scope)
@@ -101,9 +102,9 @@ def test_examples_of_the_readme():
 
 @pytest.mark.slow
 def test_example_of_the_page_for_users_of_diffusers(tmp_path, monkeypatch, capsys):
-  """Verbatim, on the shipped networks."""
+  """Verbatim, on shallow networks."""
   (block,), scope = _blocks("docs/from_diffusers.md"), {}
-  monkeypatch.chdir(tmp_path)
+  monkeypatch.chdir(shallow.write(tmp_path, "scenes").parent)
   exec(block, scope)
   assert sorted(path.name for path in tmp_path.rglob("*.png")) == ["0000.png", "0001.png", "heart.png"]
   *rounds, error = capsys.readouterr().out.splitlines()
