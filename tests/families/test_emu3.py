@@ -50,14 +50,18 @@ def test_what_the_family_says(pipe):
   assert "up to 256 tokens, this one gets 256 tokens of text and 12" in pipe.warnings(pipe.decoder("ar"), long)[0]
 
 
+# Row ends are those of the base that Emu3 shares with Chameleon, whose tests have every kind of drafts.
+WINDOWS = ("speculative", "eagle-chain")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", WINDOWS)
 def test_greedy_windows_are_greedy_decoding(pipe, name):
   check_greedy(pipe, name, 24)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", WINDOWS)
 def test_windows_across_row_ends_are_exact(pipe, name):
   check_distribution(pipe, name, 24, pipe.encode("a red fox").condition)
 

@@ -23,25 +23,25 @@ B, N = 2, 5
 PROMPT = Prompt(jnp.asarray([[1, 5, 2], [0, 3, 2]]), jnp.asarray([[True] * 3, [False, True, True]]))
 LABELS = ClassLabels(jnp.asarray([2, 0], jnp.int32))
 CAPTION = Caption(jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 6)), jnp.float32), PROMPT.mask)
-_IMAGES = dict(num_layers=3, dim=16, num_heads=2, vocab_size=11, num_tokens=9, multiple_of=8)
+_IMAGES = dict(num_layers=2, dim=16, num_heads=2, vocab_size=11, num_tokens=9, multiple_of=8)
 CONFIGS = {
   "classes": (LlamaGenConfig(**_IMAGES, num_classes=3), LABELS),
   "captions": (LlamaGenConfig(model_type="t2i", **_IMAGES, prefix_len=3, caption_dim=6), CAPTION),
-  "llama": (LlamaConfig(vocab_size=11, dim=16, num_layers=3, num_heads=4, num_kv_heads=2, ffn_hidden=24), PROMPT),
-  "gpt_neo": (GPTNeoConfig(vocab_size=11, dim=16, num_layers=3, num_heads=2, max_positions=40, window_size=3), PROMPT),
+  "llama": (LlamaConfig(vocab_size=11, dim=16, num_layers=2, num_heads=4, num_kv_heads=2, ffn_hidden=24), PROMPT),
+  "gpt_neo": (GPTNeoConfig(vocab_size=11, dim=16, num_layers=2, num_heads=2, max_positions=40, window_size=3), PROMPT),
   "chameleon": (
-    ChameleonConfig(vocab_size=16, dim=8, num_layers=3, num_heads=2, ffn_hidden=12, num_codes=11, rows=2, columns=3),
+    ChameleonConfig(vocab_size=16, dim=8, num_layers=2, num_heads=2, ffn_hidden=12, num_codes=11, rows=2, columns=3),
     PROMPT,
   ),
   "janus": (
     JanusConfig(
-      11, 16, dim=8, num_layers=3, num_heads=2, ffn_hidden=12, code_dim=4, head_hidden=6, begin_text=1, begin_image=2, pad=9
+      11, 16, dim=8, num_layers=2, num_heads=2, ffn_hidden=12, code_dim=4, head_hidden=6, begin_text=1, begin_image=2, pad=9
     ),
     PROMPT,
   ),
   "causal_tokens": (
     CausalTokensConfig(
-      num_tokens=9, latent_channels=2, num_classes=3, dim=8, num_layers=3, num_heads=2, diffloss_width=8, diffloss_depth=1
+      num_tokens=9, latent_channels=2, num_classes=3, dim=8, num_layers=2, num_heads=2, diffloss_width=8, diffloss_depth=1
     ),
     LABELS,
   ),
@@ -100,7 +100,7 @@ def test_parts_put_together_are_the_network(name):
     return full, first, rest
 
   whole = run(fns)
-  for cut in (0, 1, 3):
+  for cut in (0, 1, 2):
     for expected, found in zip(jax.tree.leaves(whole), jax.tree.leaves(run(in_stages(fns, cut)))):
       np.testing.assert_allclose(found, expected, atol=2e-5)
 
@@ -117,7 +117,7 @@ def test_a_pipeline_of_two_stages_draws_the_same_tokens(name):
     return jaxspec.autoregress(sides, keys, condition, verifier=verifier, max_len=6).tokens
 
   drawn = draw(fns)
-  np.testing.assert_array_equal(draw(in_stages(fns, 2)), drawn)
+  np.testing.assert_array_equal(draw(in_stages(fns, 1)), drawn)
   assert len(np.unique(drawn)) > 2
 
 

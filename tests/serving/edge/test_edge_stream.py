@@ -26,7 +26,6 @@ from tests.serving.edge.pairs import CLASSES, MAX_LEN, assert_gated_traffic, ass
 from tests.serving.server.crowds import one_row, serve
 
 ROWS = 4
-TRANSFORMERS = tuple(f"transformer:ciar-{variant}" for variant in ("exact", "greedy", "features"))
 NAMES = ("markov:sqs-lazy", "markov:sqs-trimmed", "markov:ciar-exact", "markov:ciar-greedy")
 OTHERS = tuple(f"markov:sqs-{coding}" for coding in CODINGS if coding not in ("lazy", "trimmed")) + ("markov:sqs-block",)
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -130,9 +129,10 @@ def test_every_method_over_a_cloud(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["transformer:sqs-paper", "transformer:sqs-lazy", "transformer:plain", *TRANSFORMERS])
+@pytest.mark.parametrize("name", ["transformer:sqs-lazy", "transformer:plain", "transformer:ciar-exact"])
 def test_every_method_of_transformers_over_a_cloud(name):
-  """With a prefix of the target, and rows that end at a token. The test above has every coding."""
+  """With a prefix of the target, and rows that end at a token. The test above has every coding and greedy edges;
+  tests/drafters has interval features over a cloud."""
   server = serve(name)
   case = server.cases[0]
   for options in ({}, dict(target_prefix=3, end_token=2)):
@@ -140,7 +140,7 @@ def test_every_method_of_transformers_over_a_cloud(name):
     out, traffic = decode_over_cloud(case.edge(**kwargs), *rows_of(12), LocalCloud(server.engine))
     fused = jaxspec.speculate(case.params, *rows_of(12), **case.parts(), **kwargs)
     assert_same(out, fused)
-    if name in TRANSFORMERS:
+    if name == "transformer:ciar-exact":
       assert_gated_traffic(fused, traffic)
     assert len(np.unique(out.tokens, axis=0)) > 4
 
