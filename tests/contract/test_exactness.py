@@ -30,17 +30,8 @@ def _always(tables, keys, draft, target):
   return commit_leading(keys, draft, target, accept_prob=jnp.ones(draft.tokens.shape))
 
 
-EXACT = methods.Speculative(gamma=2), methods.Sjd(window=7)
-LOSSY = (
-  methods.Scaled(window=2, factor=4.0),
-  methods.Gsd(window=2),
-  methods.Lantern(gamma=2, num_neighbours=2, factor=4.0),
-)
-
-
-@pytest.mark.parametrize("method", slow_but(EXACT, EXACT[:1]), ids=lambda method: method.name)
-def test_exact_methods_pass(method):
-  assert testing.check_exact(method) > 1e-4
+def test_exact_methods_pass():
+  assert testing.check_exact(methods.Speculative(gamma=2)) > 1e-4
 
 
 @pytest.mark.slow
@@ -57,11 +48,12 @@ def test_a_rule_that_is_a_function_is_named_without_a_bias(target):
   assert f"target {target!r}" in str(caught.value)
 
 
-@pytest.mark.parametrize("method", slow_but(LOSSY, []), ids=lambda method: method.name)
-def test_lossy_methods_fail_with_their_bias(method):
+@pytest.mark.slow
+def test_lossy_methods_fail_with_their_bias():
+  """A rule with a table of distances; tests/rules has the biases of all rules."""
   bias = r".*; the rule alone changes the distribution of a token by 0\.\d+$"
   with pytest.raises(AssertionError, match=DISTANCE + bias):
-    testing.check_exact(method, targets=("grid",))
+    testing.check_exact(methods.Gsd(window=2), targets=("grid",))
 
 
 def test_what_cannot_be_checked_is_said():
