@@ -149,16 +149,13 @@ def test_tokens_of_plain_rounds_are_read_later(family):
   np.testing.assert_array_equal(counters.draft_calls, np.full(rows, inner.calls_to_read + 3 + 2))
 
 
-# Passes of one, two and four inputs; lengths change within a row.
+# Passes of one, two and four inputs; lengths change within a row. Rules do not know the lengths; the outcomes above are also
+# those of EAGLE chains and of block verification.
 CHOICE = dict(round_times=("0:1", "1:1.2", "3:1.45"))
 CONTRACT = {
   "speculative": Case(methods.Speculative(gamma="auto", **CHOICE), prefix=2),
-  "eagle-chain": Case(methods.EagleChain(gamma="auto", **CHOICE), prefix=2),
   "block-head": Case(methods.BlockHead(gamma="auto", **CHOICE), prefix=2),
   "sjd": Case(methods.Sjd(window="auto", initial="left", **CHOICE), prefix=2),
-  "gsd": Case(methods.Gsd(window="auto", group_size=2, **CHOICE)),
-  "speculative, block": Case(methods.Speculative(gamma="auto", verify="block", **CHOICE)),
-  "sjd, block": Case(methods.Sjd(window="auto", verify="block", **CHOICE)),
   "sjd, gumbel": Case(methods.Sjd(window="auto", recycle="gumbel", **CHOICE)),
 }
 
@@ -169,10 +166,9 @@ def test_contract(name):
   case = CONTRACT[name]
   condition = case.condition(ROWS)
   out = testing.check_contract(
-    case.parts, condition, max_len=LENGTH, key=testing.fast_keys(2, ROWS), num_alone=3,
-    drivers=name in ("speculative", "sjd"),
+    case.parts, condition, max_len=LENGTH, key=testing.fast_keys(2, ROWS), num_alone=1, drivers=name == "speculative"
   )  # fmt: skip
-  if case.method.is_exact:  # also in a batch, whose rows share the lengths
-    samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
-    testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
+  # Also exact in a batch, whose rows share the lengths.
+  samples = np.concatenate([np.asarray(condition.labels)[:, None], out.tokens[:, 1:4]], axis=1)
+  testing.assert_same_distribution(samples, case.joint().sum(axis=(1, 5, 6)))
   assert 0 < out.counters.accepted.sum() < out.counters.drafted.sum()
