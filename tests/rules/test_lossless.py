@@ -89,7 +89,6 @@ def test_enumerated_distribution_of_one_round_of_two_drafts(seed, one_round):
 @pytest.mark.parametrize(
   "warp,sampling,scale",
   [
-    (jaxspec.Warp(), {}, None),
     (jaxspec.Warp(top_k=4), dict(temperature=0.7), 2.0),
     (jaxspec.Warp(top_k=9, nucleus=True), dict(top_p=0.8), None),
   ],
