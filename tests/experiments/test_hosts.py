@@ -76,7 +76,8 @@ def digits(tmp_path, monkeypatch):
   return noise_digits(tmp_path, monkeypatch)
 
 
-SIZES = dict(num_images=12, batch=6, num_calibration=8, clocks=(1, 2), turns=2)
+# Decodes for the figures and for the clocks share the programs of a batch of two.
+SIZES = dict(num_images=12, batch=2, num_calibration=8, clocks=(1, 2), turns=2)
 PLAIN = (row("ar", "target"), row("ar", "target again"), row("ar", "draft alone", alone=True))
 
 

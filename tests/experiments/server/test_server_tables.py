@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import dataclasses
 import math
 
 import numpy as np
@@ -19,6 +20,7 @@ from experiments.server.trace import write_trace
 from jaxspec.core.overrides import override
 from jaxspec.serving.server.server import Server
 from jaxspec.serving.wire.link_model import NETWORKS, RoundSeconds
+from tests import shallow
 from tests.experiments.server.test_trace import recorded
 from tests.serving.edge.toy_engine import ToyEngine
 
@@ -127,10 +129,11 @@ def test_attackers_get_the_statuses_of_the_protocol(tmp_path):
 
 @pytest.mark.slow
 def test_faults_of_real_networks(tmp_path):
-  """A few of the schedules of the table."""
-  table = override(TABLES["faults_lazy"], ["stride=27", "several=5"])
-  document = table.measure(Lab(tmp_path))
+  """A few of the schedules of the table, on a short text of the shipped pair cut to one block."""
+  table, bundle = override(TABLES["faults_lazy"], ["stride=16", "several=3", "calls=20"]), shallow.write(tmp_path, "wordnet")
+  table = dataclasses.replace(table, case=dataclasses.replace(table.case, bundle=str(bundle), tokens=40))
+  document = table.measure(Lab(tmp_path / "runs"))
   assert {entry["differing"] for entry in document["figures"]} == {0}
-  assert sum(entry["schedules"] for entry in document["figures"]) >= 3 * len(Fault) + 5
+  assert sum(entry["schedules"] for entry in document["figures"]) >= 2 * len(Fault) + 3
   by_fault = {entry["fault"]: entry for entry in document["figures"]}
   assert by_fault["kill after"]["resumes"] > 0 == by_fault["drop reply"]["resumes"]

@@ -118,7 +118,7 @@ def undisturbed(pipeline, row=0):
 
 
 # Drafts that may wait, and whether the server runs calls that were sent ahead at once, or each when its reply is awaited.
-SETTINGS = slow_but([(2, True), (2, False), (4, True), (4, False)], [(4, True)])
+SETTINGS = slow_but([(2, False), (4, True)], [(4, True)])
 
 
 @pytest.mark.parametrize("fault", Fault)
