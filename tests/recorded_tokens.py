@@ -69,12 +69,15 @@ CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
     "eagle-chain": [{}],
     "eagle-lantern": [{}],
     "ciar": [{}],
+    "ngram": [{}],
+    "rows": [{}, {"row_window": 8}],
   },
   "wordnet": {
     "ar": [{}],
     "speculative": [{}],
     "sqs": [{}],
     "sjd": [{}],
+    "ngram": [{}],
   },
   "digits32-causal": {
     "ar": [{}],
