@@ -188,7 +188,10 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   setup, dtype = _setup(options), options["dtype"]
   model, method, sampling = setup.model, setup.method, setup.sampling
   random = RandomModel(model, dtype, setup.draft)
-  needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # checks shapes, before there are weights
+  # Checks shapes, before there are weights.
+  needs = needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)
+  if needs.parts.decode is not None:
+    raise UserError(f"Must have a method with rounds of drafts to impose acceptance, we instead got {method.name}")
   enable()
   for cell in setup.cells:  # errors are raised before the measurement
     _ = random.decoder(method, sampling, imposed_of(method, cell.acceptance, cell.calls)).parts
