@@ -68,12 +68,15 @@ CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
     "eagle-chain": [{}],
     "eagle-lantern": [{}],
     "ciar": [{}, {"verify": "greedy", "target_prefix": 0.2, "cloud_rate": 0.4, "gamma": 2, "top_p": 1.0}],
+    "ngram": [{}],
+    "rows": [{}, {"row_window": 8}],
   },
   "wordnet": {
     "ar": [{}],
     "speculative": [{}],
     "sqs": [{}, {"sparsifier": "topk", "support": 16, "coding": "rice"}],
     "sjd": [{}],
+    "ngram": [{}],
   },
   "digits32-causal": {
     "ar": [{}],

@@ -11,7 +11,7 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.rows import Row, row
 from jaxspec.core.options import values_of
 from jaxspec.planning import find_model, sampling_of
-from jaxspec.planning.imposed_bench import ImposedBench
+from jaxspec.planning.imposed_bench import ImposedBench, saves_without_drafts
 from jaxspec.planning.random_weights import RandomModel
 from jaxspec.planning.this_machine import this_machine
 
@@ -60,8 +60,8 @@ class Gains(Experiment):
       plain[str(batch)] = cell(bench.plain, batch=batch)
       for entry in self.methods:
         method = entry.plain_value()
-        for acceptance in self.acceptances:
-          waits = self.lock_step and batch > 1
+        for acceptance in (None,) if saves_without_drafts(method, self.tokens) else self.acceptances:
+          waits = self.lock_step and batch > 1 and acceptance is not None
           make = lambda: bench.figures(method, acceptance, lock_step=waits)  # noqa: B023, called at once
           said = dict(batch=batch, method=method.name, options=method.options(), acceptance=acceptance)
           rows.append({"label": entry.name, **said, **cell(make, **said, lock_step=waits)})

@@ -18,6 +18,21 @@ from experiments.bench.reading import Reading
 from experiments.bench.recorded import Recorded
 from experiments.bench.round_parts import RoundParts
 from experiments.bench.tpu_plans import TpuPlans
+from experiments.engine.rows import row
+
+JACOBI = row("sjd", "sjd, 7 drafts", window=7)
+FURTHER = (
+  row("speculative", "speculative, 7 drafts", gamma=7),
+  row("speculative", "speculative, 7 drafts, block verification", gamma=7, verify="block"),
+  row("block-head", "block head, 7 drafts", gamma=7),
+  row("spatial", "spatial heads, 7 drafts", gamma=7),
+  row("spatial", "spatial heads, 15 drafts", gamma=15),
+  row("ngram", "copied tokens, 7 drafts", window=7),
+  JACOBI,
+  JACOBI.but(label="sjd, 7 drafts, block verification", verify="block"),
+  JACOBI.but(label="sjd, 7 drafts, Gumbel drafts", recycle="gumbel"),
+  JACOBI.but(label="sjd, 7 drafts, branches of 3", branch=3, depth=2),
+)
 
 TABLES = {
   "ciar_sizes": CiarSizes(title="What bounds CIAR over network size and link"),
@@ -30,6 +45,20 @@ TABLES = {
     model="llamagen-l",
     batches=(1, 8),
     acceptances=(0.5, 0.7, 0.9),
+  ),
+  "gains_further": Gains(
+    title="What further methods gain at a published size",
+    methods=FURTHER,
+    batches=(1,),
+    acceptances=(0.7,),
+    lock_step=False,
+  ),
+  "gains_rows": Gains(
+    title="What rows in parallel gain at a published size",
+    methods=tuple(row("rows", f"rows, width {width}", width=width) for width in (8, 4)),
+    tokens=256,
+    batches=(1,),
+    lock_step=False,
   ),
   "gpt_b": GptB(title="Plain decoding of GPT-B against eager PyTorch"),
   "insert": Insert(title="What the table of a server costs as it grows"),

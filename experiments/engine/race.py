@@ -48,6 +48,7 @@ class Race(Experiment):
     layout: ``calls``, or ``cloud`` for rates of cloud calls and a floor.
     turns: replaces those of the heats; 0 keeps them.
     texts: the prompts, in order.
+    against: a row that the others are also compared with.
   """
 
   heats: tuple[Heat, ...]
@@ -55,6 +56,7 @@ class Race(Experiment):
   layout: str = "calls"
   turns: int = 0
   texts: tuple[str, ...] = CAPTIONS
+  against: str = ""
   kind: ClassVar[str] = "race"
 
   def measure(self, lab: Lab) -> dict[str, Any]:
@@ -78,7 +80,7 @@ class Race(Experiment):
       "num_tokens": pipeline.family.space.num_tokens, "noun": pipeline.family.noun,
       "ends": pipeline.family.end_token is not None, "rows": rows,
       "left_out": list(dict.fromkeys(left_out)),
-    }  # fmt: skip
+    } | ({"against": self.against} if self.against else {})  # fmt: skip
 
   def prompts(self, lab: Lab, num: int) -> list[Any]:
     """Prompts of the turns, different ones if there are enough."""

@@ -52,8 +52,8 @@ def bench_model(**options: Any) -> None:
   """Measure the speed-up of a method over plain decoding at an imposed acceptance, and of ciar at imposed calls.
 
   Weights are random, so the tokens mean nothing. Rounds are computed in full; the number of accepted drafts is drawn
-  from a probability, or read from a file (jaxspec generate --save-acceptance). A published size needs its memory and
-  takes minutes.
+  from a probability, or read from a file (jaxspec generate --save-acceptance). The method rows drafts nothing: its
+  schedule decides the passes. A published size needs its memory and takes minutes.
 
   \b
   jaxspec bench-model --model llamagen-b --gamma 3 --acceptance 0.7
@@ -95,6 +95,7 @@ def _setup(options: dict[str, Any]) -> _Setup:
   from jaxspec.cli import imposed
   from jaxspec.methods import DISCRETE, get_method
   from jaxspec.planning import find_model, sampling_of
+  from jaxspec.planning.imposed_bench import saves_without_drafts
   from jaxspec.run.batches import check_batch
   from jaxspec.run.decode_options import DecodeOptions
   from jaxspec.sampling import SamplingConfig
@@ -112,8 +113,9 @@ def _setup(options: dict[str, Any]) -> _Setup:
   model = find_model(options["model"])
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
   cls = get_method(decoding.method or "speculative")
-  if not cls.fits(DISCRETE) or not (method := cls(**_fields(decoding, cls))).longest_path():
-    raise UserError(f"Must have a method that drafts discrete tokens, we instead got {cls.name}")
+  method = cls(**_fields(decoding, cls)) if cls.fits(DISCRETE) else None
+  if method is None or not (method.longest_path() or saves_without_drafts(method, model.num_tokens)):
+    raise UserError(f"Must have a method that drafts discrete tokens, or draws rows, we instead got {cls.name}")
   method.check_length(model.num_tokens)
   cells, warnings = _cells(given, method)
   draft = None if options["draft"] is None else find_model(options["draft"])
@@ -155,6 +157,9 @@ def _cells(given: dict[str, dict[str, Any]], method: Method) -> tuple[list[Cell]
   for text, called in calls.items() or [(None, None)]:
     own: dict[str, Any] = {str(text): called} if getattr(called, "asked", ()) else defaults
     cells += [Cell(found, called, (name, text)) for name, found in (given["acceptances"] or own).items()]
+  if not method.longest_path():
+    warnings += [f"Not read by --method {method.name} without drafts: --acceptance"] if given["acceptances"] else []
+    return [Cell(None)], warnings
   for cell in cells:
     imposed_of(method, cell.acceptance, cell.calls)
   return cells, warnings
@@ -188,10 +193,9 @@ def _measured(options: dict[str, Any], working: Working) -> dict[str, Any]:
   setup, dtype = _setup(options), options["dtype"]
   model, method, sampling = setup.model, setup.method, setup.sampling
   random = RandomModel(model, dtype, setup.draft)
-  # Checks shapes, before there are weights.
-  needs = needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)
-  if needs.parts.decode is not None:
-    raise UserError(f"Must have a method with rounds of drafts to impose acceptance, we instead got {method.name}")
+  needs = needs_of(model, model.sized(dtype), method, sampling, setup.draft, dtype)  # before there are weights
+  if needs.parts.decode is not None and method.longest_path():
+    raise UserError(f"Must have drafts that the loop tests to impose their acceptance, {method.name} tests its own")
   enable()
   for cell in setup.cells:  # errors are raised before the measurement
     _ = random.decoder(method, sampling, imposed_of(method, cell.acceptance, cell.calls)).parts

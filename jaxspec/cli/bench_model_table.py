@@ -10,12 +10,15 @@ def render(report: dict[str, Any]) -> str:
   span = lambda t: f"{t['median']:.2f} ({t['low']:.2f}–{t['high']:.2f})"
   draft = "" if report["draft"] is None else f", draft {report['draft']}"
   imposed = "Acceptance is" if report["cells"][0]["calls"] is None else "Acceptance and calls are"
+  gains = f"{imposed} imposed: these are gains at that acceptance, not that it is reached."
+  if report["cells"][0]["acceptance"] is None:
+    gains = "The method drafts nothing, so no acceptance is imposed: its schedule decides the passes."
   lines = [
     f"{report['model']}, {report['parameters'] / 1e6:,.0f} M parameters, random weights, {report['dtype']}; "
     f"{report['num_tokens']:,} tokens, {report['method']['name']}{draft}.",
     f"{report['device']}, {report['cpus']} cores, jax {report['jax']}: reads {report['bytes_per_s'] / 1e9:.1f} GB/s, "
     f"computes {report['operations_per_s'] / 1e9:,.0f} GFLOP/s.",
-    f"{imposed} imposed: these are gains at that acceptance, not that it is reached.",
+    gains,
     "",
     "| batch | plain tokens/s | step ms | reads MB | of the memory floor | of the arithmetic floor | first call s |",
     "|---|---|---|---|---|---|---|",
@@ -34,12 +37,13 @@ def render(report: dict[str, Any]) -> str:
   for cell in report["cells"]:
     accepted = "" if cell["accepted_of_tested"] is None else f"{cell['accepted_of_tested']:.3f}"
     even = "none" if cell["break_even"] is None else f"{cell['break_even']:.2f}"
-    even = even if cell["calls"] is None else ""
+    even = even if cell["calls"] is None and cell["acceptance"] is not None else ""
+    efficiency = "" if cell["loop_efficiency"] is None else span(cell["loop_efficiency"])
     waiting = "" if cell["over_lock_step"] is None else span(cell["over_lock_step"])
     lines.append(
       f"| {cell['batch']} | {_given(cell['acceptance'])} | {_given(cell['calls'])} | {span(cell['over_plain'])} | {waiting} "
       f"| {cell['tokens_per_call']:.2f} | {accepted} | {cell['round_ms']:.1f} | {_floors(cell, cell['round_ms'])} | {even} "
-      f"| {span(cell['loop_efficiency'])} | {cell['first_call_s']:.1f} |"
+      f"| {efficiency} | {cell['first_call_s']:.1f} |"
     )
   note = (
     f"Medians (lowest–highest) of {report['repeats']} pairwise turns. Reads: weights and caches of a step or of a round,",

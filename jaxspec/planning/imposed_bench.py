@@ -90,13 +90,13 @@ class ImposedBench:
     }
 
   def figures(
-    self, method: Method, acceptance: float | RecordedAcceptance, *, calls: float | RecordedAcceptance | None = None,
-    lock_step: bool = False,
+    self, method: Method, acceptance: float | RecordedAcceptance | None, *,
+    calls: float | RecordedAcceptance | None = None, lock_step: bool = False,
   ) -> dict[str, Any]:  # fmt: skip
     """Figures of a method and plain decoding, in alternating runs.
 
     Args:
-      acceptance: a probability, or a recording of this method.
+      acceptance: a probability, or a recording of this method; None for a method without drafts (`saves_without_drafts`).
       calls: calls of the target per token, or a recording, of a method that accepts locally; None: by its gate.
       lock_step: also measure a batch in which every row waits for the slowest one.
     Returns:
@@ -105,7 +105,8 @@ class ImposedBench:
       ``round_ms`` of a bare round, ``read_bytes`` and ``operations`` of a round with their floors at the device's limits
       (``floor_ms`` takes for each pass the larger one; with calls, of an exchange), ``break_even`` (the acceptance at which
       a bare round costs its plain steps; None if there is none, and with calls), ``loop_efficiency``, ``first_call_s``; with
-      lock step ``over_lock_step`` (pairwise ratios of seconds, else None).
+      lock step ``over_lock_step`` (pairwise ratios of seconds, else None). Without drafts ``round_ms`` is the time of a
+      pass, and figures of drafts and of bare rounds are None.
     Raises:
       ValueError: for a recording of another method or of shorter drafts, or calls that the method cannot make.
     """
@@ -115,6 +116,7 @@ class ImposedBench:
     first_s = self._seconds_of_first_call(decoder)
     others = {}
     if lock_step:
+      assert imposed is not None  # rows without drafts advance together
       in_step = self._random.decoder(method, self._sampling, dataclasses.replace(imposed, lock_step=True))
       others["lock step"] = self._decode(in_step)
     found = compare_with_plain(
@@ -123,32 +125,43 @@ class ImposedBench:
     )  # fmt: skip
     step_s = measure.Timing.of(found.plain_s).median / self._tokens
     drafts, rounds, bonus = method.longest_path(), found.rounds, getattr(method, "bonus", True)
-    is_chain = drafts == method.drafts_per_round() or imposed.imposes_calls
+    imposes_calls = imposed is not None and imposed.imposes_calls
+    is_chain = drafts == method.drafts_per_round() > 0 or imposes_calls
+    fast_s = measure.Timing.of(found.fast_s).median
+    passes = found.counts["target_calls"] / (self._repeats * self._batch)
+    round_s = fast_s / passes if rounds is None else rounds.round_s
     share = lambda given: given if isinstance(given, float | int | None) else given.acceptance
     called = calls.calls if isinstance(calls, RecordedAcceptance) else calls
     return {
       "over_plain": found.over_plain._asdict(),
       "over_lock_step": found.over("lock step")._asdict() if lock_step else None,
-      "tokens_per_s": self._batch * self._tokens / measure.Timing.of(found.fast_s).median,
+      "tokens_per_s": self._batch * self._tokens / fast_s,
       "tokens_per_call": found.tokens_per_call,
       "accepted_of_tested": found.accepted_of_tested if is_chain else None,
       "step_ms": 1e3 * step_s,
-      "round_ms": 1e3 * rounds.round_s,
+      "round_ms": 1e3 * round_s,
       **self._floors(method, share(acceptance), called),
-      "break_even": None if imposed.imposes_calls else break_even(rounds.round_s / step_s, drafts, bonus=bonus),
-      "loop_efficiency": rounds.efficiency._asdict(),
+      "break_even": None if imposes_calls or not drafts else break_even(round_s / step_s, drafts, bonus=bonus),
+      "loop_efficiency": None if rounds is None else rounds.efficiency._asdict(),
       "first_call_s": first_s,
     }
 
 
+def saves_without_drafts(method: Method, num_tokens: int) -> bool:
+  """Whether a method needs fewer passes than tokens although it drafts nothing, so that there is no acceptance to impose."""
+  return not method.longest_path() and method.tokens_per_pass(0.0, num_tokens) > 1
+
+
 def imposed_of(
-  method: Method, acceptance: float | RecordedAcceptance, calls: float | RecordedAcceptance | None = None
-) -> Imposed:
+  method: Method, acceptance: float | RecordedAcceptance | None, calls: float | RecordedAcceptance | None = None
+) -> Imposed | None:
   """Acceptance and calls of a method, each a number or recorded, as the argument ``imposed`` of a decoder.
 
   Raises:
     ValueError: for a recording of another method, of shorter drafts, or without calls.
   """
+  if acceptance is None:
+    return None
   for given in (acceptance, calls):
     if isinstance(given, RecordedAcceptance):
       given.check_fits(method)
@@ -179,14 +192,14 @@ def break_even(steps: float, drafts: int, *, bonus: bool = True) -> float | None
 class Cell(NamedTuple):
   """Acceptance and calls of a row of a report; of recordings ``files`` are the names."""
 
-  acceptance: float | RecordedAcceptance
+  acceptance: float | RecordedAcceptance | None
   calls: float | RecordedAcceptance | None = None
   files: tuple[str | None, str | None] = (None, None)
 
   @property
   def name(self) -> str:
     """For progress."""
-    return ", ".join(str(file or given) for file, given in zip(self.files, self[:2]) if given is not None)
+    return ", ".join(str(file or given) for file, given in zip(self.files, self[:2]) if given is not None) or "its schedule"
 
   def shown(self, number: int) -> Any:
     """Acceptance (0) or calls (1) as JSON."""
@@ -238,7 +251,7 @@ def imposed_report(
     done += 1
     for cell in cells:
       progress.step(done, total, "measurement", f"Compiling and measuring batch {rows}, {method.name} at {cell.name}")
-      waits = lock_step and rows > 1 and cell.calls is None
+      waits = lock_step and rows > 1 and cell.calls is None and cell.acceptance is not None
       found = bench.figures(method, cell.acceptance, calls=cell.calls, lock_step=waits)
       report["cells"].append({"batch": rows, "acceptance": cell.shown(0), "calls": cell.shown(1)} | found)
       done += 1

@@ -173,6 +173,7 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
       seed=seed,
     )
   plain_s, rounds = measure.Timing.of(found.plain_s).median, found.rounds
+  assert rounds is not None  # of a chain
   plain_step_s = (plain_s - rounds.start_s) / (num_tokens - 1)
   tokens, table = rows * num_tokens, None
   if isinstance(parts.drafter, AutoWidthDrafter):  # there is no one round then

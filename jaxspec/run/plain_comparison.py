@@ -30,7 +30,7 @@ class PlainComparison(NamedTuple):
     tokens: tokens of all counted turns, the same for both sides; ``rows`` of them were drawn by a prefill.
     counts: `Counters` of the decoder, summed over rows and counted turns; ``rejected`` are rounds that ended with a
       rejection.
-    rounds: figures of bare rounds of the decoder.
+    rounds: figures of bare rounds of the decoder; None for a method that replaces the loop.
     others_s: wall seconds of other decoders in the same turns, by name.
   """
 
@@ -39,7 +39,7 @@ class PlainComparison(NamedTuple):
   tokens: int
   rows: int
   counts: dict[str, int]
-  rounds: measure.Rounds
+  rounds: measure.Rounds | None
   others_s: Mapping[str, list[float]] = MappingProxyType({})
 
   @property
@@ -97,11 +97,13 @@ def compare_with_plain(
   seconds = measure.alternate(calls | {f"other {name}": turns(decode, forget) for name, decode in others.items()}, repeats)
   counted = [_counts(outcome) for outcome in outcomes[1:]]
   key = jax.random.key(seed)
-  drafter, verifier = parts.pair()
-  rounds = measure.loop_efficiency(
-    parts.params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, repeats=repeats,
-    whole=lambda: fast(key), rounds=max(32 // condition.batch_size, 8),
-  )  # fmt: skip
+  rounds = None
+  if parts.decode is None:
+    drafter, verifier = parts.pair()
+    rounds = measure.loop_efficiency(
+      parts.params, key, condition, drafter=drafter, verifier=verifier, max_len=max_len, repeats=repeats,
+      whole=lambda: fast(key), rounds=max(32 // condition.batch_size, 8),
+    )  # fmt: skip
   counts = {name: sum(one[name] for one in counted) for name in counted[0]}
   rows = repeats * condition.batch_size
   others_s = {name: seconds[f"other {name}"] for name in others}

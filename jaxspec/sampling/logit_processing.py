@@ -92,8 +92,8 @@ class Warp:
 def _largest(logits: Array, num: int) -> Array:
   """Removes logits below the ``num``-th largest: a logit stays if fewer than ``num`` are larger."""
   ranks = _ranks(jax.lax.stop_gradient(logits))
-  smallest = _smallest(ranks, lambda larger: jnp.sum(larger, axis=-1, keepdims=True, dtype=jnp.int32) < num)
-  return jnp.where(logits < smallest, -jnp.inf, logits)
+  stays = _staying(ranks, lambda larger: jnp.sum(larger, axis=-1, keepdims=True, dtype=jnp.int32) < num)
+  return jnp.where(stays, logits, -jnp.inf)
 
 
 @jax.jit
@@ -105,37 +105,37 @@ def _nucleus(logits: Array, top_p: Array) -> Array:
   frozen = jax.lax.stop_gradient(logits)
   probs = jax.nn.softmax(frozen, axis=-1)
   mass = lambda larger: jnp.sum(jnp.where(larger, probs, 0.0), axis=-1, keepdims=True)
-  smallest = _smallest(_ranks(frozen), lambda larger: mass(larger) <= top_p)
-  return jnp.where((logits < smallest) & (top_p < 1.0), -jnp.inf, logits)
+  stays = _staying(_ranks(frozen), lambda larger: mass(larger) <= top_p)
+  return jnp.where(stays | (top_p >= 1.0), logits, -jnp.inf)
 
 
-def _smallest(ranks: Array, stays: Callable[[Array], Array]) -> Array:
-  """The smallest float32 ``[..., 1]`` that stays, by bisection; on a CPU much faster than a sort.
+def _staying(ranks: Array, stays: Callable[[Array], Array]) -> Array:
+  """The mask ``[..., V]`` bool of tokens that stay, by bisection; on a CPU much faster than a sort.
+
+  The loop itself makes the mask, of the ranks that it reads. A compiler may compute logits once for the loop and once more
+  for a comparison behind it, with another rounding (a fused multiply-add); the likeliest token would then fall below a
+  bound that is its own logit.
 
   Args:
     ranks: ``[..., V]`` int32, see `_ranks`.
     stays: from the mask of larger tokens ``[..., V]`` bool to whether the number stays ``[..., 1]``; true for an empty mask.
   """
 
-  def halve(_, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-    below, inside = bounds
+  def halve(_, found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    below, inside, mask = found
     middle = (below >> 1) + (inside >> 1) + (below & inside & 1)  # their sum may have 33 bits
     fits = stays(ranks > middle)
-    return jnp.where(fits, below, middle), jnp.where(fits, middle, inside)
+    return jnp.where(fits, below, middle), jnp.where(fits, middle, inside), jnp.where(fits, ranks >= middle, mask)
 
-  start = jnp.min(ranks, axis=-1, keepdims=True) - 1, jnp.max(ranks, axis=-1, keepdims=True)
-  _, last = jax.lax.fori_loop(0, 32, halve, start)
-  return jax.lax.bitcast_convert_type(_mirrored(last), jnp.float32)
+  # The upper bound is larger than all ranks, so that at least one step finds a number that stays.
+  start = jnp.min(ranks, axis=-1, keepdims=True) - 1, jnp.max(ranks, axis=-1, keepdims=True) + 1
+  return jax.lax.fori_loop(0, 32, halve, (*start, jnp.zeros(ranks.shape, bool)))[2]
 
 
 def _ranks(values: Array) -> Array:
-  """int32 numbers in the order of float32 numbers."""
-  return _mirrored(jax.lax.bitcast_convert_type(values, jnp.int32))
-
-
-def _mirrored(bits: Array) -> Array:
-  """Reverses the order of negative numbers; its own inverse."""
-  return jnp.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+  """int32 numbers in the order of float32 numbers; the two zeros are equal."""
+  bits = jax.lax.bitcast_convert_type(values, jnp.int32)
+  return jnp.where(values == 0, 0, jnp.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
 
 
 def probabilities(logits: Array) -> Array:

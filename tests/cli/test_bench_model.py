@@ -1,10 +1,12 @@
 """`jaxspec bench-model`: errors are raised before the measurement; the table and the file."""
 
 import json
+import math
 
 import pytest
 
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+from jaxspec.sampling.row_schedule import num_passes
 from tests.cli.fake_bundle import CLASS_TARGET
 
 
@@ -16,10 +18,8 @@ from tests.cli.fake_bundle import CLASS_TARGET
     (["--model", "llamagen-b", "--acceptance", 1.5], "an acceptance from 0 to 1, or a file, we instead got 1.5"),
     (["--model", "llamagen-b", "--acceptance", "none.json"], "Cannot read none.json"),
     (["--model", "llamagen-b", "--batch", 0], "batch from 1 to 1024"),
-    (["--model", "llamagen-b", "--method", "ar"], "a method that drafts discrete tokens, we instead got ar"),
-    (["--model", "llamagen-b", "--method", "cspd"], "a method that drafts discrete tokens, we instead got cspd"),
-    (["--model", "llamagen-b", "--method", "rows"], "a method that drafts discrete tokens, we instead got rows"),
-    (["--model", "llamagen-b", "--method", "rows", "--row-window", 4], "rounds of drafts to impose acceptance, we instead"),
+    (["--model", "llamagen-b", "--method", "ar"], "drafts discrete tokens, or draws rows, we instead got ar"),
+    (["--model", "llamagen-b", "--method", "cspd"], "drafts discrete tokens, or draws rows, we instead got cspd"),
     (["--model", "llamagen-b", "--method", "spatial", "--draft-layers", 2], "no draft for method spatial, whose head"),
     (["--model", "mar-b"], "a model of token ids to impose acceptance, we instead got mar-b"),
     (["--model", "llamagen-b", "--draft", "llamagen-b", "--draft-layers", 2], "either --draft or --draft-layers"),
@@ -34,6 +34,8 @@ from tests.cli.fake_bundle import CLASS_TARGET
     ),
     (["--model", "llamagen-b", "--method", "ciar", "--calls", 0], "imposed calls above 0"),
     (["--model", "llamagen-b", "--method", "ciar", "--calls", "none.json"], "Cannot read none.json"),
+    (["--model", "gpt-neo-125m", "--method", "rows"], "images with a grid of tokens for method rows, we instead got none"),
+    (["--model", "llamagen-b", "--method", "rows", "--row-window", 4], "acceptance, rows tests its own"),
     (["--model", "gpt-neo-125m", "--method", "gsd"], "the codebook of the image tokenizer for method gsd"),
   ],
 )
@@ -77,6 +79,22 @@ def test_the_network_of_a_folder(run, class_models):
   assert [(cell["batch"], cell["acceptance"]) for cell in report["cells"]] == [(2, 0.7)]
   assert "Acceptance is imposed" in outcome.stdout and outcome.stdout.count("\n| 2 | ") == 2
   assert outcome.stdout.count("| reads MB | of the memory floor | of the arithmetic floor |") == 2
+
+
+@pytest.mark.slow
+def test_a_method_without_drafts(run, class_models):
+  """Rows in parallel: as many passes as their schedule has, and no acceptance."""
+  outcome = run(
+    "bench-model", "--model", class_models / "target", "--method", "rows", "--width", 1, "--batch", 2, "--repeats", 1,
+    "--acceptance", 0.7, "--out", "figures.json",
+  )  # fmt: skip
+  assert outcome.exit_code == 0, outcome.output
+  assert "Not read by --method rows without drafts: --acceptance" in outcome.stderr
+  (cell,) = json.loads(open("figures.json").read())["cells"]
+  side = math.isqrt(CLASS_TARGET.num_tokens)
+  assert cell["tokens_per_call"] == pytest.approx(CLASS_TARGET.num_tokens / num_passes((side, side), 1))
+  assert cell["acceptance"] is None and cell["loop_efficiency"] is None and cell["round_ms"] > 0
+  assert "no acceptance is imposed" in outcome.stdout
 
 
 @pytest.mark.slow

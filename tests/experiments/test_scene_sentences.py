@@ -8,7 +8,10 @@ import pytest
 
 from experiments.configs import scenes
 from experiments.engine import claims, lossy
+from experiments.engine import statistics as statistics_of_tables
+from experiments.engine.kinds import speed
 from experiments.run import RESULTS, documents
+from jaxspec.methods import METHODS
 from jaxspec.rules.distances import distance_table
 from jaxspec.run.loading import load_pipeline
 from tests.experiments.measured import rows_of, table_of
@@ -85,7 +88,7 @@ def test_lossy_methods_without_top_p():
   assert {point.label for point in points if point.loses} == {
     "GSD, G 50", "GSD, G 50, no gap", "GSD, G 50, distance 0.5", "GSD, G 50, distance 1", "GSD, G 50, distance 2",
     "GSD, G 50, gap 0.02", "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed, "scaled by 5",
-    *(f"rows, width {width}" for width in (2, 4, 6, 8)),
+    *(f"rows, width {width}" for width in (2, 4, 6, 8)), *(f"rows, width {width}, window 8" for width in (4, 8)),
   }  # fmt: skip
   near = claims.verdicts(documents(RESULTS)["scenes_lantern_neighbours"])
   lenders = [near[f"LANTERN++, k {k}", "right"] for k in (3, 5, 10, 50, 200)]
@@ -111,10 +114,34 @@ def test_no_rule_saves_calls_beyond_its_exact_method():
     verdicts, rows = claims.verdicts(document), {row["label"]: row for row in document["rows"]}
     for row in document["rows"]:
       exact = lossy.reference_of(row, document)
-      if exact["method"] != "ar" and not verdicts[row["label"], "right"].order:
+      is_lossy = METHODS[row["method"]].exact is not True
+      if is_lossy and exact["method"] != "ar" and not verdicts[row["label"], "right"].order:
         saved.append(exact["calls_per_image"] - row["calls_per_image"])
     assert rows
   assert len(saved) > 25 and 1.1 < max(saved) < 1.2
+
+
+def test_speeds_beside_the_default():
+  """methods/spatial.md, methods/block-head.md, results/speed.md: heads against the default draft, chosen lengths over the
+  batch."""
+  intervals = {}
+  for name in ("spatial_speed", "block_head_speed"):
+    document = documents(RESULTS)[f"scenes_{name}"]
+    for row in document["rows"]:
+      if shown := speed.against(row, document):
+        low, high = map(float, shown.partition("[")[2].rstrip("]").split(", "))
+        intervals[row["label"], row["batch"]] = (low, high)
+  alone = [*(("spatial heads, window", size) for size in (7, 15)), ("block head", "")]
+  assert all(low < 1 < high for label, size in alone for low, high in [intervals[f"{label} {size}".strip(), 1]])
+  at_8 = {label: bounds for (label, batch), bounds in intervals.items() if batch == 8 and "EAGLE" not in label}
+  assert at_8["spatial heads, window 15"][1] < 1 and at_8["block head"][1] < 1 and all(low < 1 for low, _ in at_8.values())
+  batches = documents(RESULTS)["scenes_batches"]
+  chosen = {}
+  for row in batches["rows"]:
+    if (found := statistics_of_tables.over_best_fixed(row, batches)) is not None:
+      chosen.setdefault(row["label"], []).append(round(found.median, 2))
+  lengths, windows = chosen["speculative, gamma auto"], chosen["SJD, window auto"]
+  assert min(lengths) == 0.95 and max(lengths) == 1.0 and len(lengths) == len(windows) == 4
 
 
 def test_limits_of_groups():

@@ -7,6 +7,7 @@ import pytest
 
 from experiments.engine import statistics
 from experiments.engine.classes import compare
+from experiments.engine.kinds import speed
 from experiments.engine.race import with_floors
 
 
@@ -88,6 +89,14 @@ def test_chosen_lengths_are_compared_with_the_fastest_fixed_one():
   assert statistics.over_best_fixed(rows[1], document) is None
   lowest = statistics.lowest_speeds(document)
   assert lowest["a, gamma 7"] == (pytest.approx(4 / 15), 4) and lowest["b"][0] == 0.5 and "base" not in lowest
+
+
+def test_a_race_compares_with_a_named_row_too():
+  seconds = {"base": 4.0, "default": 2.0, "other": 1.6}
+  rows = [dict(batch=1, label=label, seconds=[time] * 6) for label, time in seconds.items()]
+  document = {"base": "base", "rows": rows, "against": "default"}
+  assert [speed.against(row, document) for row in rows] == ["", "", "1.25 [1.25, 1.25]"]
+  assert speed.against(rows[2], {"base": "base", "rows": rows}) == ""
 
 
 def test_speeds_over_the_batch_are_drawn(tmp_path):

@@ -16,6 +16,8 @@ def share(name: str):
 
 
 def break_even(row: RowDocument, document: Document) -> str:
+  if row["acceptance"] is None:
+    return ""
   return "none" if row["break_even"] is None else f"{row['break_even']:.2f}"
 
 
@@ -23,7 +25,7 @@ def gains_columns(document: Document) -> list[Column]:
   return [
     Column("method", lambda row, document: row["label"]),
     Column("batch", lambda row, document: str(row["batch"])),
-    Column("acceptance", lambda row, document: f"{row['acceptance']:g}"),
+    Column("acceptance", lambda row, document: "" if row["acceptance"] is None else f"{row['acceptance']:g}"),
     Column("over plain", lambda row, document: span(row, "over_plain")),
     Column("over lock-step", lambda row, document: span(row, "over_lock_step")),
     number("tokens per call", "tokens_per_call"),
@@ -54,10 +56,12 @@ def gains_below(document: Document) -> list[str]:
   ]
   lock_step = "Over lock-step: rows that advance by themselves over rows that wait for the one that accepts fewest. "
   has_lock_step = any(row["over_lock_step"] is not None for row in document["rows"])
+  schedule = "Rows without an acceptance draft nothing: their schedule decides the passes. "
+  schedule *= any(row["acceptance"] is None for row in document["rows"])
   return [
     f"Plain decoding: {'; '.join(plain)}.",
-    f"{lock_step * has_lock_step}Break-even: the acceptance at which a bare round is worth its plain steps. Two ratios "
-    "whose brackets overlap do not differ significantly.",
+    f"{schedule}{lock_step * has_lock_step}Break-even: the acceptance at which a bare round is worth its plain steps. Two "
+    "ratios whose brackets overlap do not differ significantly.",
   ]
 
 

@@ -25,6 +25,7 @@ def race_columns(document: Document) -> list[Column]:
     Column(f"speed over {document['base']}", speed),
     Column("95 % interval", lambda row, document: ratio_interval(ratio(row))),
     Column("p, Holm", lambda row, document: "" if ratio(row) is None else f"{ratio(row)[1]:.2g}"),
+    Column(f"over {document.get('against')}, 95 %", against),
     Column("over its best fixed length", lambda row, document: spread(statistics.over_best_fixed(row, document))),
     Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
     Column("formula", lambda row, document: f"{row['predicted']:.2f}" if "predicted" in row else ""),
@@ -32,6 +33,16 @@ def race_columns(document: Document) -> list[Column]:
     Column("over the target at equal calls", over("rival")),
     Column("its iterations", lambda row, document: str(row["rival"]).split()[-1] if "rival" in row else ""),
   ]
+
+
+def against(row: RowDocument, document: Document) -> str:
+  """Median and interval of the speed over the row that the document names; empty without one, and for the base."""
+  other = document.get("against")
+  if other is None or row["label"] in (other, document["base"]):
+    return ""
+  seconds = [statistics.clock(entry, document) for entry in (statistics.labelled(document, row["batch"], other), row)]
+  found = library.time_ratio(*seconds)
+  return f"{found.value:.2f} {ratio_interval((found, found.p_value))}".strip()
 
 
 def race_calls(row: RowDocument, document: Document) -> str:
