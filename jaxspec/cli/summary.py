@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,10 @@ def rows_in_words(job: Job, num: int) -> str:
 def settings_line(job: Job) -> str:
   """The method, its settings and those of the sampling in words."""
   decoder = job.decoder
-  parts = [*method_parts(decoder.method.resolved(decoder.context)), *sampling_parts(job.sampling)]
+  method, main = decoder.method, _main_option(type(decoder.method))
+  if main is not None:
+    method = dataclasses.replace(method, **{main: getattr(method.resolved(decoder.context), main)})
+  parts = [*method_parts(method), *sampling_parts(job.sampling)]
   if decoder.draft is not None and job.sampling.is_guided and not decoder.draft.is_guided:
     parts.append("draft without guidance")
   return ", ".join([*parts, f"seed {job.seed}"])
