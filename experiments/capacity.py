@@ -29,6 +29,7 @@ from jaxspec.serving.wire.link_model import NETWORKS
 FLEETS = (10**3, 10**5, 10**7)
 LOADS = (0.3, 0.5, 0.7, 0.9, 1.1)
 DRAFTS = (1, 2, 4, 7)
+_SHARES = ("share", "fill", "acceptance")
 # Bytes of a single call besides its frames: protobuf, HTTP/2 and gRPC, without a token and a routing header; and TLS.
 CALL_UP, CALL_DOWN, TLS = 81, 68, 22
 
@@ -81,6 +82,8 @@ class Capacity:
     for name, value in dataclasses.asdict(self).items():
       if not (math.isfinite(value) and value > 0):
         raise ValueError(f"Must have {name} above 0, we instead got {value}")
+      if name in _SHARES and value > 1:
+        raise ValueError(f"Must have {name} of at most 1, we instead got {value}")
     if self.at_once < 1:
       raise ValueError(f"Must have memory for the weights and a row, we instead got {self.memory:.3g} bytes")
 

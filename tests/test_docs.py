@@ -169,7 +169,7 @@ def test_examples_of_the_page_on_rules():
 @pytest.mark.slow
 def test_examples_of_the_page_on_links():
   blocks = _blocks("docs/sqs.md")
-  assert len(blocks) == 2
+  assert len(blocks) == 3
   fns = llamagen_fns(SMALL)
   scope = dict(vocab=SMALL.vocab_size, draft_fns=fns, target_fns=fns, key=jax.random.key(0), prompt=labels(2))
   scope |= dict(draft_params=random_params(fns, 1), target_params=random_params(fns, 0))
@@ -177,6 +177,7 @@ def test_examples_of_the_page_on_links():
     exec(block, scope)
   np.testing.assert_array_equal(scope["out"].tokens, scope["far"].tokens)
   assert scope["traffic"].coded_bits.all()
+  assert 0 < scope["ahead"] < scope["waits"]
 
 
 @pytest.mark.slow

@@ -197,6 +197,7 @@ def _enumerated(pair, method):
   import jax.numpy as jnp
 
   from jaxspec.core.token_space import TokenSpace
+  from jaxspec.methods.auto_width import AUTO
   from jaxspec.methods.method import SAME_FAMILY, BuildContext
   from jaxspec.methods.sjd import JacobiMethod
   from jaxspec.methods.speculative import ChainMethod
@@ -205,6 +206,10 @@ def _enumerated(pair, method):
   from jaxspec.testing import enumeration
 
   options = method.options()
+  if AUTO in (options.get("gamma"), options.get("window")):
+    raise ValueError(f"Must have drafts of one length to enumerate a decode, we instead got {AUTO}")
+  if not options.get("bonus", True):
+    raise ValueError("Must have a bonus token to enumerate a decode, we instead got none")
   if "num_neighbours" in options:  # a tiny vocabulary has few neighbours
     method = dataclasses.replace(method, num_neighbours=min(options["num_neighbours"], pair.vocab_size - 1))
   family = method.name

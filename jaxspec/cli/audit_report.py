@@ -106,7 +106,8 @@ def measured_row(
         **{name: int(values[index]) for name, values in counters.items()},
       }
     )
-  details: dict[str, Any] = {"worst": worst, f"{noun}s": rows}
+  judged = sum(row["judged_positions"] for row in rows)
+  details: dict[str, Any] = {"worst": worst, "judged_positions": judged, f"{noun}s": rows}
   if grid is not None:
     for name in ("kl", "tv"):
       details[f"{name}_map"] = np.mean(np.asarray(getattr(audit, name), np.float64), axis=0).reshape(grid).tolist()

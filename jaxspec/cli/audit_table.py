@@ -56,7 +56,7 @@ def _measured_table(report: Report) -> Table:
       f"{f.tokens_per_call.value:.2f}",
       Text(_spread(f.tv), style="bold"),
       _small(f.kl.value),
-      *((f"{f.alpha.value:.1%}", f"{f.alpha_sd.value:.1%}") if report.method.drafts_per_round() else ("-", "-")),
+      *((f"{f.alpha.value:.1%}", f"{f.alpha_sd.value:.1%}") if row.details["judged_positions"] else ("-", "-")),
       _small(row.details["worst"]["tv"]),
     )
   return table

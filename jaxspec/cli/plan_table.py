@@ -61,6 +61,8 @@ def _headings(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _window(plan: Plan) -> str:
+  if plan.window != plan.method.drafts_per_round():  # of several rows of an image
+    return f"{plan.window + 1} tokens read in a pass"
   return f"{plan.window} drafts a round" if plan.window else plan.method.title
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ def print_summary(console: Console, runs: list[Generation], files: dict[str, Pat
   console.print(figure_table(job.noun, runs))
   if (ratio := speedup(runs)) is not None:
     console.print()
-    say(console, verdict(ratio, len(runs[0].run_s)))
+    what = "Speculation" if job.method.drafts_per_round() else f"Method {job.method.name}"
+    say(console, verdict(ratio, len(runs[0].run_s), what))
   if files:
     console.print()
   print_written(console, *files.values())
@@ -77,7 +79,10 @@ def rows_in_words(job: Job, num: int) -> str:
 def settings_line(job: Job) -> str:
   """The method, its settings and those of the sampling in words."""
   decoder = job.decoder
-  parts = [*method_parts(decoder.method), *sampling_parts(job.sampling)]
+  method, main = decoder.method, _main_option(type(decoder.method))
+  if main is not None:
+    method = dataclasses.replace(method, **{main: getattr(method.resolved(decoder.context), main)})
+  parts = [*method_parts(method), *sampling_parts(job.sampling)]
   if decoder.draft is not None and job.sampling.is_guided and not decoder.draft.is_guided:
     parts.append("draft without guidance")
   return ", ".join([*parts, f"seed {job.seed}"])
@@ -148,8 +153,8 @@ def _section_rows(columns: list[dict[str, Any]], runs: list[Generation]) -> list
   return [(label, *(column.get(label, "-") for column in cells)) for label in labels]
 
 
-def verdict(ratio: float, repeats: int) -> Text:
-  """The comparison with plain decoding in words."""
+def verdict(ratio: float, repeats: int, what: str = "Speculation") -> Text:
+  """The comparison of ``what`` with plain decoding in words."""
   how = f" (wall time per token, median of {repeats} run{'s' * (repeats != 1)} in turns)"
   if ratio >= 1.02:
     words = [(f"{ratio:.2f}x as fast", "bold green"), " as plain decoding"]
@@ -157,7 +162,7 @@ def verdict(ratio: float, repeats: int) -> Text:
     words = [("no faster", "bold yellow"), f" than plain decoding: {ratio:.2f}x its speed"]
   else:
     words = [("slower", "bold yellow"), f" than plain decoding here: {ratio:.2f}x its speed"]
-  return Text.assemble("Speculation was ", *words, (how, "dim"))
+  return Text.assemble(f"{what} was ", *words, (how, "dim"))
 
 
 def _seconds(seconds: float) -> str:

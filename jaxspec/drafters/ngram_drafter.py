@@ -27,15 +27,17 @@ class NgramLookup:
     vocab_size: ``V``.
     longest: most tokens that are compared.
     shortest: fewest tokens that have to be equal.
+    reads_prompt: whether the ids of a prompt are those of the row; the prompts of images have other ids.
   """
 
   window: int
   vocab_size: int
   longest: int
   shortest: int
+  reads_prompt: bool = True
 
   def __call__(self, params: PyTree, keys: Key, cursor: Cursor, history: History) -> Draft:
-    known, begin, length = _known(history, cursor)  # [B, S], [B], [B]
+    known, begin, length = _known(history, cursor, self.reads_prompt)  # [B, S], [B], [B]
     end = begin + length - 1  # index of the newest token
     place = jnp.arange(known.shape[1])[None]
     take = lambda index: jnp.take_along_axis(known, jnp.clip(index, 0, known.shape[1] - 1), axis=1)
@@ -70,10 +72,10 @@ class RowAbove:
     return _copies(history.tokens, start, number, self.window, self.vocab_size)
 
 
-def _known(history: History, cursor: Cursor) -> tuple[Array, Array, Array]:
+def _known(history: History, cursor: Cursor, reads_prompt: bool) -> tuple[Array, Array, Array]:
   """The tokens of prompt and row ``[B, S]``, the index of the first one ``[B]``, and their number ``[B]``."""
   tokens = history.tokens
-  if not isinstance(history.condition, Prompt):
+  if not (reads_prompt and isinstance(history.condition, Prompt)):
     return tokens, jnp.zeros_like(cursor.length), cursor.length
   prompt, mask = align_right(history.condition)
   size = jnp.sum(mask, axis=1).astype(jnp.int32)

@@ -22,7 +22,7 @@ from jaxspec.core.types import Array, HostArray, ModelFns, ModelOutput, Params, 
 from jaxspec.evaluation.audit import summarize_audit
 from jaxspec.intervals.discrete import entropy
 from jaxspec.intervals.heads import combined_logits
-from jaxspec.methods import METHODS, Plain, Sjd
+from jaxspec.methods import METHODS, Plain
 from jaxspec.rules.distances import neighbour_table
 from jaxspec.run.job import Job, draft_name
 from jaxspec.run.progress import SILENT, Progress
@@ -35,7 +35,8 @@ from jaxspec.statistics import Interval
 CERTAIN, FLAT = 0.95, 0.2
 NEIGHBOURS = 10
 COVERAGE = 0.9
-_EXACT = ("speculative", "eagle-chain", "sjd")  # chains and windows whose acceptance can be audited
+# Chains and windows whose acceptance can be audited.
+_EXACT = ("speculative", "eagle-chain", "block-head", "spatial", "ngram", "sjd")
 
 
 class Tokens(NamedTuple):
@@ -193,8 +194,8 @@ def _exact_jobs(job: Job) -> list[Job]:
   for name in _EXACT:
     if name not in pipeline.methods():
       continue
-    if issubclass(METHODS[name], Sjd):
-      found.append(pipeline.method(name, initial="uniform" if pipeline.family.space.grid is None else "above"))
+    if METHODS[name].draft_family is None:
+      found.append(pipeline.method(name))
     else:
       found += [pipeline.method(name, draft=draft) for draft in pipeline.drafts_of(METHODS[name])]
   return [job.but(method, audit=True) for method in found]

@@ -14,19 +14,20 @@ from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 from jaxspec.rules.lossless import lossless
 
 COPIES = ("auto", "ngram", "above")
+_MOST = 64  # of ``longest``: the program grows with it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ngram(Method):
   """Speculative decoding with drafts copied from known tokens; exact.
 
-  ``ngram`` finds the newest tokens earlier in the prompt or the row, and drafts what followed there. ``above`` drafts the
-  tokens one row higher in an image. A copied draft x is certain, so it is accepted with probability p(x).
+  ``ngram`` finds the newest tokens earlier in the row or in the prompt of a text, and drafts what followed there. ``above``
+  drafts the tokens one row higher in an image. A copied draft x is certain, so it is accepted with probability p(x).
   """
 
   window: int = option(7, "Most copied tokens per round.", ge=1)
   copy: str = option("auto", "What is copied; auto: the row above in an image, else an n-gram.", choices=COPIES)
-  longest: int = option(8, "Most tokens that an n-gram compares.", ge=1)
+  longest: int = option(8, "Most tokens that an n-gram compares.", ge=1, le=_MOST)
   shortest: int = option(2, "Fewest equal tokens of an n-gram.", ge=1)
 
   name: ClassVar[str] = "ngram"
@@ -55,6 +56,6 @@ class Ngram(Method):
       columns = need(grid, "a grid (to copy the row above)", self.name)[1]
       copies = RowAbove(self.window, vocab_size, columns)
     else:
-      copies = NgramLookup(self.window, vocab_size, self.longest, self.shortest)
+      copies = NgramLookup(self.window, vocab_size, self.longest, self.shortest, reads_prompt=grid is None)
     side, verifier = target_side(target, lossless, context, widths=(1,))
     return Parts(SpecParams((), side), from_history(copies, window=self.window), verifier)

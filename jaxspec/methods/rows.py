@@ -49,9 +49,9 @@ class Rows(Method):
 
   def tokens_per_pass(self, acceptance: float, num_tokens: int) -> float:
     """The mean number of tokens of a pass for a square image, if every row advances by the mean of a window."""
-    side = max(round(math.sqrt(num_tokens)), 1)
-    passes = num_passes((side, num_tokens // side), self._of_columns(num_tokens // side))
-    return num_tokens / passes * expected_tokens(acceptance, self.drafts_per_round())
+    rows = max(round(math.sqrt(num_tokens)), 1)
+    columns, each = num_tokens // rows, expected_tokens(acceptance, self.drafts_per_round())
+    return num_tokens / num_passes((rows, columns), self._of_columns(columns), each)
 
   def resolved(self, context: BuildContext) -> Self:
     """See `Method.resolved`; fills in ``width``."""

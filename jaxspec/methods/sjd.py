@@ -22,6 +22,7 @@ INITIAL = ("auto", *SOURCES)
 
 # Inputs of a pass grow with ``branch ** depth``.
 MOST_NODES = 1024
+_MOST_DEPTH = 9  # of two candidates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,8 +120,8 @@ class Sjd(ExactTest, JacobiMethod):
   old law (`jaxspec.drafters.jacobi_drafter`).
   """
 
-  branch: int = option(1, "Candidates of each of the first positions of a window.", ge=1)
-  depth: int = option(2, "Positions that have several candidates, with branch above 1.", ge=1)
+  branch: int = option(1, "Candidates of each of the first positions of a window.", ge=1, le=MOST_NODES)
+  depth: int = option(2, "Positions that have several candidates, with branch above 1.", ge=1, le=_MOST_DEPTH)
 
   name: ClassVar[str] = "sjd"
   title: ClassVar[str] = "speculative Jacobi decoding"

@@ -41,6 +41,6 @@ class Spatial(FeatureChain):
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
     places = getattr(need(draft, "a draft network", self.name).config, "num_places", None)
-    if places is not None and self.drafts_per_round() > places:
-      raise ValueError(f"Must have gamma of at most the {places} places of the heads, we instead got {self.gamma}")
+    if places is not None and (gamma := self.drafts_per_round()) > places:
+      raise ValueError(f"Must have gamma of at most the {places} places of the heads, we instead got {gamma}")
     return super().build(target, draft, context)

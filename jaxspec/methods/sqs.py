@@ -27,6 +27,7 @@ SPARSIFIERS = ("conformal", "topk")
 FIXED, DELAY = LENGTHS = ("fixed", "delay")
 # Draft passes that an exchange takes in the mean, for lengths before the first measured exchange and in one process.
 EXCHANGE_PASSES = 8
+MOST_CHOSEN = 256  # the program that chooses a length grows with the longest one
 # Defaults: K of K-SQS, and the largest support of C-SQS.
 _SUPPORT = {"topk": 32, "conformal": 256}
 
@@ -72,6 +73,8 @@ class Sqs(ExactTest, Bonus, DraftingMethod):
       raise ValueError(f"Must have a finite beta1 of at least -eta (1 - alpha), we instead got {self.beta1}")
     if self.verify == "block" and self.coding == "lazy":
       raise ValueError("Must have verify token with coding lazy, which sends one distribution, we instead got block")
+    if self.length == DELAY and self.max_drafts > MOST_CHOSEN:
+      raise ValueError(f"Must have max_drafts of at most {MOST_CHOSEN} with length delay, we instead got {self.max_drafts}")
     if self.pipeline > 1 and self.bonus:
       raise ValueError(f"Must have no bonus token (--no-bonus) with a pipeline of {self.pipeline}, we instead got one")
     if self.pipeline > 1 and self.coding == "lazy":

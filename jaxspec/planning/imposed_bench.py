@@ -124,7 +124,7 @@ class ImposedBench:
       repeats=self._repeats, others=others,
     )  # fmt: skip
     step_s = measure.Timing.of(found.plain_s).median / self._tokens
-    drafts, rounds = method.longest_path(), found.rounds
+    drafts, rounds, bonus = method.longest_path(), found.rounds, getattr(method, "bonus", True)
     imposes_calls = imposed is not None and imposed.imposes_calls
     is_chain = drafts == method.drafts_per_round() > 0 or imposes_calls
     fast_s = measure.Timing.of(found.fast_s).median
@@ -141,7 +141,7 @@ class ImposedBench:
       "step_ms": 1e3 * step_s,
       "round_ms": 1e3 * round_s,
       **self._floors(method, share(acceptance), called),
-      "break_even": None if imposes_calls or not drafts else break_even(round_s / step_s, drafts),
+      "break_even": None if imposes_calls or not drafts else break_even(round_s / step_s, drafts, bonus=bonus),
       "loop_efficiency": None if rounds is None else rounds.efficiency._asdict(),
       "first_call_s": first_s,
     }
@@ -176,14 +176,16 @@ def imposed_of(
   return dataclasses.replace(imposed, asked=calls.asked, tokens=calls.tokens)
 
 
-def break_even(steps: float, drafts: int) -> float | None:
+def break_even(steps: float, drafts: int, *, bonus: bool = True) -> float | None:
   """The acceptance at which a round of a chain of ``drafts`` drafts commits as many tokens as it costs plain steps.
 
   Args:
     steps: the cost of a round in plain steps.
+    bonus: whether the target adds a token after full acceptance.
   Returns:
     0 if a round costs no more than a step, None if there is no such acceptance.
   """
+  drafts = drafts if bonus else drafts - 1  # the tokens of a round besides the first
   return None if steps > drafts + 1 else acceptance_for(steps, drafts)
 
 

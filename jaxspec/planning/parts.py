@@ -111,6 +111,11 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
     ValueError: if none fits.
   """
   if draft is not None:
+    spec = registry.FAMILIES.get(method.draft_family or "")
+    if spec is not None and spec.head_of is not None:
+      raise ValueError(
+        f"Must have no draft for method {method.name}, whose head is made for the model, we instead got {draft.name}"
+      )
     if (ours := draft.vocab_size) != (theirs := model.vocab_size):
       raise ValueError(f"Must have a draft with the {theirs} tokens of {model.name}, we instead got {ours} of {draft.name}")
     return _with_threshold(draft.sized(dtype))

@@ -150,8 +150,8 @@ def _exchanges(origin: np.ndarray, rounds: np.ndarray, prefix: int) -> tuple[tup
   for number in np.unique(rounds[mine]).tolist():
     (positions,) = np.nonzero(mine & (rounds == number))
     calls.append(int(positions[0]))
-    if number and positions[0] >= prefix:
-      lengths.append(len(positions) - 1)
+    if number and positions[0] >= prefix:  # a round without a bonus token may have no other than accepted drafts
+      lengths.append(int(np.count_nonzero(origin[positions] == Origin.DRAFT)))
   return tuple(calls), tuple(lengths), int(np.count_nonzero(origin != Origin.EMPTY))
 
 

@@ -27,7 +27,7 @@ class PlainComparison(NamedTuple):
   Attributes:
     plain_s: wall seconds of the counted turns of plain decoding.
     fast_s: wall seconds of the decoder; entry i has the key of entry i of ``plain_s``.
-    tokens: tokens of all counted turns, the same for both sides.
+    tokens: tokens of all counted turns, the same for both sides; ``rows`` of them were drawn by a prefill.
     counts: `Counters` of the decoder, summed over rows and counted turns; ``rejected`` are rounds that ended with a
       rejection.
     rounds: figures of bare rounds of the decoder; None for a method that replaces the loop.
@@ -37,6 +37,7 @@ class PlainComparison(NamedTuple):
   plain_s: list[float]
   fast_s: list[float]
   tokens: int
+  rows: int
   counts: dict[str, int]
   rounds: measure.Rounds | None
   others_s: Mapping[str, list[float]] = MappingProxyType({})
@@ -53,8 +54,8 @@ class PlainComparison(NamedTuple):
 
   @property
   def tokens_per_round(self) -> float:
-    """Tokens of a round: accepted drafts and the target's token."""
-    return 1 + self.counts["accepted"] / self.counts["rounds"]
+    """Tokens of a round: accepted drafts, and the target's token if it has one."""
+    return (self.tokens - self.rows) / self.counts["rounds"]
 
   @property
   def accepted_of_tested(self) -> float:
@@ -104,9 +105,9 @@ def compare_with_plain(
       whole=lambda: fast(key), rounds=max(32 // condition.batch_size, 8),
     )  # fmt: skip
   counts = {name: sum(one[name] for one in counted) for name in counted[0]}
-  tokens = repeats * condition.batch_size * max_len
+  rows = repeats * condition.batch_size
   others_s = {name: seconds[f"other {name}"] for name in others}
-  return PlainComparison(seconds["plain"], seconds["fast"], tokens, counts, rounds, others_s)
+  return PlainComparison(seconds["plain"], seconds["fast"], rows * max_len, rows, counts, rounds, others_s)
 
 
 def _counts(outcome: DecodeResult) -> dict[str, int]:

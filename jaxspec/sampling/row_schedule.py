@@ -38,9 +38,13 @@ class RowPass(NamedTuple):
   room: Array  # int32, tokens that the row may commit in this pass; 0 for a row whose last token is read
 
 
-def num_passes(grid: tuple[int, int], width: int) -> int:
-  """Passes of the target for an image with one token of a row per pass, the prefill included."""
-  return grid[1] + width * (grid[0] - 1)
+def num_passes(grid: tuple[int, int], width: int, each: float = 1) -> float:
+  """Passes of the target for an image, the prefill included.
+
+  Args:
+    each: tokens of a row per pass; a row starts at least one pass after the row above.
+  """
+  return grid[1] / each + max(width / each, 1) * (grid[0] - 1)
 
 
 def num_groups(grid: tuple[int, int], width: int) -> int:

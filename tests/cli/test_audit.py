@@ -14,7 +14,7 @@ from jaxspec.cli.audit_table import print_report
 from jaxspec.core.command_line import UserError
 from jaxspec.core.state import Counters, DecodeResult
 from jaxspec.evaluation.audit import summarize_audit
-from jaxspec.methods import Eagle, Gsd, Plain, Sjd
+from jaxspec.methods import Eagle, Gsd, Plain, Rows, Sjd
 from jaxspec.rules.audited import TokenAudit
 from jaxspec.run.json_values import finite
 from jaxspec.sampling import SamplingConfig
@@ -125,6 +125,21 @@ def test_texts_count_up_to_their_end_and_are_called_texts(num):
     assert "0.2500 [" in printed and "no interval" not in printed
 
 
+def test_settings_without_drafts_have_a_dash():
+  """Of a sweep over rows without drafts and rows with some."""
+  blank, counts, lengths = np.zeros((3, 4)), np.full(3, 2), np.full(3, 4)
+  rows = []
+  for value, tested in ((1, blank > 0), (2, blank == 0)):
+    metrics = TokenAudit(tested, *(np.where(tested, share, 0.0) for share in (0.75, 0.5)), blank, blank, blank)
+    outcome = DecodeResult(np.ones((3, 4), int), lengths, Counters(*(counts,) * 6), tested, tested, tested, metrics)
+    figures = summarize_audit(metrics, lengths, counts, prompts=np.arange(3))
+    rows.append(audit_report.measured_row(f"row-window {value}", {}, outcome, figures, ["a"] * 3, "image"))
+  console = Console(file=io.StringIO(), width=120)
+  print_report(console, audit_report.Report("images", Rows(), [], "row_window", False, rows, []), [])
+  without, some = (line.split() for line in console.file.getvalue().splitlines() if line.startswith(("1 ", "2 ")))
+  assert without[-3:-1] == ["-", "-"] and some[-3:-1] == ["75.0%", "50.0%"]
+
+
 def test_infinite_figures_are_null():
   assert finite({"a": [float("inf"), 1.5], "b": (float("nan"), "x")}) == {"a": [None, 1.5], "b": [None, "x"]}
 
@@ -201,6 +216,9 @@ def test_bad_input(fails, bundle, options, words):
   [
     (["--method", "eagle"], "others take a checkpoint"),
     (["--method", "sjd", "--initial", "left"], "uniform initial drafts"),
+    (["--method", "sjd", "--window", "auto"], "drafts of one length to enumerate a decode, we instead got auto"),
+    (["--method", "speculative", "--gamma", "auto"], "drafts of one length to enumerate a decode, we instead got auto"),
+    (["--method", "speculative", "--no-bonus"], "a bonus token to enumerate a decode, we instead got none"),
     (["--temperature", 0.5], "go with a checkpoint"),
     (["--method", "gsd", "--sweep", "top-k=1,2"], "gsd reads"),
     (["red heart"], "go with a checkpoint"),

@@ -20,6 +20,7 @@ from tests.cli.fake_bundle import CLASS_TARGET
     (["--model", "llamagen-b", "--batch", 0], "batch from 1 to 1024"),
     (["--model", "llamagen-b", "--method", "ar"], "drafts discrete tokens, or draws rows, we instead got ar"),
     (["--model", "llamagen-b", "--method", "cspd"], "drafts discrete tokens, or draws rows, we instead got cspd"),
+    (["--model", "llamagen-b", "--method", "spatial", "--draft-layers", 2], "no draft for method spatial, whose head"),
     (["--model", "mar-b"], "a model of token ids to impose acceptance, we instead got mar-b"),
     (["--model", "llamagen-b", "--draft", "llamagen-b", "--draft-layers", 2], "either --draft or --draft-layers"),
     (["--model", "llamagen-b", "--draft-layers", 99], "at most the 12 layers of llamagen-b in a draft, we instead got 99"),

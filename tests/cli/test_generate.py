@@ -83,6 +83,13 @@ def test_methods_of_chains(generate, method, words):
 
 
 @pytest.mark.slow
+def test_rows_have_their_width_in_the_heading(generate):
+  """The default depends on the image."""
+  _, outcome = generate("a red apple", "--method", "rows", "--compare", "--repeats", 1)
+  assert "several rows of an image at once, width 2, not exact" in outcome.stdout and "Method rows was " in outcome.stdout
+
+
+@pytest.mark.slow
 def test_same_seed_same_image(generate):
   first, _ = generate("a red apple", "--method", "ar", "--seed", 3)
   again, _ = generate("a red apple", "--method", "ar", "--seed", 3)

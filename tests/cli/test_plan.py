@@ -26,6 +26,13 @@ def test_table(run, target):
   assert any(line.startswith("The largest batch that fits is ") for line in lines)
 
 
+def test_rows_of_an_image_have_no_rounds_of_drafts(run, target):
+  rows = ("plan", *target, *TINY, "--method", "rows", "--width", 2)
+  assert "rows, 3 tokens read in a pass\n" in run(*rows).stdout
+  outcome = run(*rows, "--row-window", 2, "--acceptance", 0.5)
+  assert "rows, 6 tokens read in a pass; acceptance 0.50 (given)" in outcome.stdout
+
+
 def test_json(run, target):
   outcome = run("plan", *target, *TINY, "--batch", 2, "--method", "speculative", "--gamma", 2, "--acceptance", 0.5, "--json")
   found = json.loads(outcome.stdout)

@@ -44,6 +44,7 @@ def test_texts_of_different_lengths_are_compared_by_the_token(seconds, words):
   fast, plain = map(figures, runs)
   assert speedup(runs) == pytest.approx(fast["tokens_per_s"] / plain["tokens_per_s"])
   assert words in verdict(speedup(runs), 3).plain and "wall time per token" in verdict(speedup(runs), 3).plain
+  assert verdict(2.0, 3, "Method rows").plain.startswith("Method rows was 2.00x as fast as plain decoding")
   console = Console(file=io.StringIO(), width=80)
   console.print(figure_table("text", runs))
   (line,) = [line.split() for line in console.file.getvalue().splitlines() if line.startswith("tokens per second")]

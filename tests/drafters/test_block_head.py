@@ -131,6 +131,9 @@ def test_what_does_not_fit_is_named():
     BlockDrafter(head, window=0, warp=jaxspec.Warp())
   with pytest.raises(ValueError, match="num_layers of at least 1"):
     BlockHeadConfig(num_layers=0)
+  for levels in ((2.5, 4), ("a", 1), "ab", 3, (4, 2), (True, 2)):  # of a damaged file
+    with pytest.raises(ValueError, match="Must have ascending whole numbers as levels, we instead got"):
+      BlockHeadConfig(levels=levels)
   with pytest.raises(ValueError, match="ascending levels from 0 to 1, we instead got .1, 3."):
     with_levels(llamagen_fns(TARGET), (1, 3))
   with pytest.raises(ValueError, match="whose layers can be read one by one"):

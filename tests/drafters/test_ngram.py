@@ -54,6 +54,14 @@ def test_a_prompt_is_searched_too_and_its_padding_is_not():
   assert _draft(lookup, [[1, 2], [6, 5, 1], [8, 9, 9]], prompts) == [[3, 4, 1, 2], [6, 5, 1], [2, 8, 9, 9]]
 
 
+def test_the_prompt_of_an_image_is_not_searched():
+  """Its ids are those of another vocabulary."""
+  lookup = NgramLookup(window=2, vocab_size=10, longest=4, shortest=2, reads_prompt=False)
+  assert _draft(lookup, [[1, 2], [6, 5, 6, 5]], [[1, 2, 3], [6, 5, 9, 9]]) == [[], [6, 5]]
+  of = lambda toy: methods.Ngram(copy="ngram").build(toy.target, None, toy.context).drafter.draft_fn
+  assert of(testing.toys.prompt_toy()).reads_prompt and not of(testing.toys.grid_toy()).reads_prompt
+
+
 def test_the_row_above_is_copied():
   above = RowAbove(window=2, vocab_size=10, columns=3)
   assert _draft(above, [[1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]]) == [[], [1, 2], [2, 3], [3, 4]]

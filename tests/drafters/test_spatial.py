@@ -149,8 +149,9 @@ def test_bad_settings_are_named():
   network = Network(heads, {}, SpatialConfig.of(TARGET, num_places=3))
   with pytest.raises(ValueError, match=r"Must have a grid \(to draft downward\) for method spatial"):
     methods.Spatial(gamma=3).build(toy.target, toy.draft, toy.context)
-  with pytest.raises(ValueError, match="gamma of at most the 3 places of the heads, we instead got 4"):
-    methods.Spatial(gamma=4).build(toy.target, network, toy.context)
+  for gamma, found in ((4, 4), ("auto", 7)):
+    with pytest.raises(ValueError, match=f"gamma of at most the 3 places of the heads, we instead got {found}"):
+      methods.Spatial(gamma=gamma).build(toy.target, network, toy.context)
   params, kwargs, _ = _tiny(window=3)
   wide = dataclasses.replace(kwargs["drafter"], window=4)
   with pytest.raises(ValueError, match="at most the 3 places of the heads, we instead got 4"):

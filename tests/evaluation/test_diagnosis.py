@@ -44,7 +44,7 @@ def test_figures_of_a_bundle(tmp_path):
   surprise = -np.log(found.tokens.own)
   error = surprise - found.tokens.entropy
   assert abs(error.mean()) < 4 * error.std() / np.sqrt(len(error))
-  assert {draft.method for draft in found.exact} == {"speculative", "eagle-chain", "sjd"}
+  assert {draft.method for draft in found.exact} == {"speculative", "eagle-chain", "ngram", "sjd"}
   rates = [draft.tokens_per_call.value for draft in found.exact]
   assert rates == sorted(rates, reverse=True) and rates[-1] >= 1
   (edge,) = found.intervals

@@ -55,6 +55,8 @@ def test_which_limit_counts():
     Capacity(memory=16e9)
   with pytest.raises(ValueError, match="params above 0"):
     Capacity(params=0)
+  with pytest.raises(ValueError, match="acceptance of at most 1, we instead got 71"):
+    Capacity(acceptance=71)
 
 
 def test_the_simulation_agrees_with_the_formula():

@@ -119,6 +119,11 @@ def test_an_option_of_several_methods_has_one_kind_and_one_range():
     (lambda: methods.Eagle(tree_size=53), "tree_size of at most the 52 candidates"),
     (lambda: methods.EagleLantern(tree_size=13, tree_top_k=3, tree_depth=1), "tree_size of at most the 12 candidates"),
     (lambda: methods.Sqs(beta1=-0.1), "beta1 of at least -eta"),
+    # Programs grow with these.
+    (lambda: methods.Sqs(length="delay", max_drafts=10**9), "max_drafts of at most 256 with length delay"),
+    (lambda: methods.Ngram(longest=10**5), "longest of at most 64"),
+    (lambda: methods.Sjd(window=10**5, branch=2, depth=10**5), "depth of at most 9"),
+    (lambda: methods.Sjd(branch=10**9), "branch of at most 1,024"),
     (lambda: methods.Ciar(tau=0.1, cloud_rate=0.3), "tau or cloud_rate"),
     (lambda: methods.Ciar(cloud_rate=0.3, target_prefix=0.3), "cloud_rate above target_prefix"),
     (lambda: methods.Ciar(score="certainty"), "score in interval, entropy"),
@@ -142,7 +147,8 @@ def test_options_that_do_not_fit_each_other(make, words):
 
 def test_limits_that_stay_legal():
   """Limiting values that are valid."""
-  methods.Sqs(budget=math.inf, eta=0.0, beta1=0.0), methods.Sqs(beta1=-0.0009)
+  methods.Sqs(budget=math.inf, eta=0.0, beta1=0.0), methods.Sqs(beta1=-0.0009), methods.Sqs(max_drafts=10**5)
+  methods.Sjd(window=9, branch=2, depth=9), methods.Sjd(branch=1000, depth=1)
   methods.Ciar(tau=-math.inf), methods.Ciar(tau=math.inf, target_prefix=1.0), methods.Gsd(max_distance=math.inf)
   methods.Eagle(tree_size=52)
   ContinuousSampling(5, 3), SamplingConfig(temperature=0), ContinuousSampling("5") == ContinuousSampling(5)

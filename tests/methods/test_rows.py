@@ -176,6 +176,9 @@ def test_the_default_is_a_third_of_the_columns():
     bound = decoder(methods.Rows(), num_tokens=3 * columns, grid=(3, columns))
     assert bound.method.resolved(bound.context) == methods.Rows(width=width) and bound.parts.decode.width == width
   assert methods.Rows().expected(0.0, 2304).tokens == pytest.approx(2304 / 800)
+  # Rows advance by two tokens a pass; a row starts one pass after the row above, and not half of one.
+  assert methods.Rows(row_window=2).expected(1.0, 2304).tokens == pytest.approx(2304 / 400)
+  assert methods.Rows(width=1, row_window=2).expected(1.0, 2304).tokens == pytest.approx(2304 / (24 + 47))
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ def test_break_even():
   """A round that costs as many steps as it commits tokens."""
   assert break_even(0.9, 3) == 0 and break_even(4.5, 3) is None
   assert break_even(1 + 0.5 + 0.25 + 0.125, 3) == pytest.approx(0.5)
+  assert break_even(1 + 0.5 + 0.25, 3, bonus=False) == pytest.approx(0.5) and break_even(3.5, 3, bonus=False) is None
+  assert break_even(1.0, 1, bonus=False) == 0 and break_even(1.1, 1, bonus=False) is None
 
 
 def test_what_cannot_be_measured():

@@ -156,6 +156,7 @@ def test_limits_of_a_published_network():
   (dict(method=methods.Speculative(gamma=16)), "gamma below the 16 tokens"),
   (dict(acceptance=1.5), "acceptance from 0 to 1, we instead got 1.5"),
   (dict(method=methods.Speculative(), draft=MODELS["llamagen-b"]), "draft with the 12 tokens of tiny, .* 16384"),
+  (dict(method=methods.Spatial(), draft=DISCRETE), "no draft for method spatial, whose head is made for the model, .* tiny"),
 ])  # fmt: skip
 def test_refused(kwargs, line):
   with pytest.raises(ValueError, match=line):

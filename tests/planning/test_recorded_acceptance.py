@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxspec import methods
+from jaxspec.core.expected_tokens import acceptance_for
 from jaxspec.core.state import Counters, DecodeResult, Origin
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 
@@ -19,12 +20,13 @@ def decoder(method, *, local=False, vectors=False, prefix=0, decode=None):
 
 
 def outcome(rounds, num_tokens=6):
-  """A decode whose row b commits ``rounds[b][r]`` tokens in round r; round 0 is the prefill."""
+  """A decode whose row b commits ``rounds[b][r]`` tokens in round r, the last one of the target; round 0 is the prefill."""
   commit_round = np.zeros((len(rounds), num_tokens), np.int32)
   origin = np.zeros((len(rounds), num_tokens), np.int8)
   for row, sizes in enumerate(rounds):
     commit_round[row, : sum(sizes)] = np.repeat(np.arange(len(sizes)), sizes)
-    origin[row, : sum(sizes)] = int(Origin.BONUS)
+    origin[row, : sum(sizes)] = int(Origin.DRAFT)
+    origin[row, np.cumsum(sizes) - 1] = int(Origin.BONUS)
   counted = np.array([len(sizes) - 1 for sizes in rounds])
   counters = Counters(counted, *[np.zeros_like(counted)] * 5)
   return DecodeResult(None, None, counters, None, origin, commit_round)
@@ -37,6 +39,16 @@ def test_accepted_drafts_of_a_decode():
   assert found.imposed.lengths == found.lengths
   assert RecordedAcceptance("sjd", 3, ((3, 3),)).acceptance == 1 and RecordedAcceptance("sjd", 3, ((0,),)).acceptance == 0
   assert RecordedAcceptance("sjd", 1, ((0, 1),)).acceptance == pytest.approx(0.5)
+
+
+def test_rounds_without_a_bonus_token():
+  """All tokens of a fully accepted round are drafts; so is an end token that was drafted."""
+  first, draft, own = int(Origin.FIRST), int(Origin.DRAFT), int(Origin.REPLACED)
+  rows = DecodeResult(
+    None, None, None, None, np.array([[first, draft, draft, draft, own, draft]], np.int8), np.array([[0, 1, 1, 2, 2, 3]])
+  )
+  found = RecordedAcceptance.of(decoder(methods.Speculative(gamma=2, bonus=False)), rows)
+  assert found.lengths == ((2, 1, 1),) and found.acceptance == pytest.approx(acceptance_for(1 + 4 / 3, 2))
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,9 @@ class BlockHeadConfig(FeatureHeadConfig):
     super().__post_init__()
     if self.num_layers < 1:
       raise ValueError(f"Must have num_layers of at least 1, we instead got {self.num_layers}")
+    levels = self.levels
+    if not isinstance(levels, tuple) or any(type(level) is not int for level in levels) or [*levels] != sorted(levels):
+      raise ValueError(f"Must have ascending whole numbers as levels, we instead got {levels!r}")
 
   @property
   def feature_dim(self) -> int:
