@@ -11,9 +11,11 @@ from jaxspec import methods
 from jaxspec.core import rng
 from jaxspec.core.state import Origin
 from jaxspec.core.token_space import TokenSpace
+from jaxspec.core.types import Draft, Verdict
+from jaxspec.drafters.row_windows import RowWindows
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.run.decoder import Decoder
-from jaxspec.sampling import SamplingConfig
+from jaxspec.sampling import SamplingConfig, row_schedule
 from jaxspec.testing.tape import FINAL, Tape, enumerate_outcomes, first_draw
 from tests.contract import networks
 from tests.helpers import labels, slow_but
@@ -97,6 +99,20 @@ def test_every_outcome_of_windows(width, drafts):
   assert np.asarray(out.metrics.kl, np.float64).sum(1).mean() == pytest.approx(divergence, abs=1e-6)
   assert (exact, divergence) == pytest.approx((0.0497, 0.1373), abs=1e-4)
   assert np.asarray(out.metrics.kl)[:, [0, 1, 2, 3, 5]].max() < 1e-6 and np.asarray(out.metrics.tested)[:, 4].all()
+
+
+def test_windows_move_with_their_rows():
+  """When the first row is whole and read, the group of the second row becomes the first, with its own distributions."""
+  grid, windows = (2, 3), RowWindows(1, 3, 2)
+  progress = row_schedule.RowProgress(jnp.array([[3, 1]]), jnp.array([0]))
+  read = row_schedule.next_pass(progress, grid, 1)
+  draft = Draft.chain(jnp.zeros((2, 1), jnp.int32), jnp.zeros((2, 1, V)), jnp.array([0, 1]), 0)
+  feedback = jnp.arange(4.0).reshape(2, 2, 1) + jnp.zeros((2, 2, V))  # of the first row 0 and 1, of the second 2 and 3
+  verdict = Verdict.one(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32))._replace(feedback=feedback)
+  after = row_schedule.advance(progress, read, jnp.array([[0, 1]]), grid)
+  state = windows.commit(windows.start(jnp.zeros((1, V))), draft, verdict, read, jnp.full((1, 2, 2), 3), after)
+  assert after.first.tolist() == [1] and state.windows.num_recycled.tolist() == [1, 0]
+  np.testing.assert_array_equal(state.windows.logits[0, 0], [3.0, 3.0])
 
 
 @pytest.mark.parametrize("images", slow_but([1, 33], [33]))

@@ -47,6 +47,6 @@ ROWS = (
     "jaxspec/drafters/row_windows.py",
     "source = (progress.first - read.row[:, 0])[:, None] + jnp.arange(groups)[None]",
     "source = 0 * (progress.first - read.row[:, 0])[:, None] + jnp.arange(groups)[None]",
-    row_windows("1-2"),
+    ("tests/methods/test_row_windows.py::test_windows_move_with_their_rows",),
   ),
 )
