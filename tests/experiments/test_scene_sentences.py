@@ -142,6 +142,12 @@ def test_speeds_beside_the_default():
       chosen.setdefault(row["label"], []).append(round(found.median, 2))
   lengths, windows = chosen["speculative, gamma auto"], chosen["SJD, window auto"]
   assert min(lengths) == 0.95 and max(lengths) == 1.0 and len(lengths) == len(windows) == 4
+  over = {
+    (row["label"], row["batch"]): statistics_of_tables.over(row, batches, "plain decoding").median for row in batches["rows"]
+  }
+  drafted = [ratio for (label, _), ratio in over.items() if label.startswith(("speculative", "EAGLE"))]
+  assert (round(min(drafted), 1), round(max(drafted), 1)) == (1.5, 2.7)
+  assert [round(over["SJD, window auto", batch], 2) for batch in (16, 64)] == [0.97, 0.79]
 
 
 def test_limits_of_groups():
