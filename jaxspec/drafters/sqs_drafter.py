@@ -112,6 +112,8 @@ class SqsDrafter(Drafter):
       depends on the counts).
     chooses_length: whether the most drafts of a round are chosen before it; else they are ``window``.
     bonus: whether the target adds a token after full acceptance; the choice reads it.
+    block: whether the rule tests the drafts of a round together (`jaxspec.rules.block_rule`). Drafts behind an end token
+      then decide about it too; else none are drafted.
   Raises:
     ValueError: for a setting out of range.
   """
@@ -123,6 +125,7 @@ class SqsDrafter(Drafter):
   on_empty: str = "cloud_token"
   chooses_length: bool = False
   bonus: bool = True
+  block: bool = False
 
   def __post_init__(self):
     if self.window < 1:
@@ -197,7 +200,7 @@ class SqsDrafter(Drafter):
       )
       return _Round(
         position + 1,
-        drafted & ~verdicts.is_end_token(cursor, token),
+        drafted & ~self._stops_at(cursor, token),
         jnp.where(drafted, token, carry.token),
         carry.spent + jnp.where(drafted, price, 0.0),
         carry.num_drafted + drafted.astype(jnp.int32),
@@ -226,9 +229,13 @@ class SqsDrafter(Drafter):
     # Every row needs one more pass after its last draft: at most window + 1 passes.
     end = jax.lax.while_loop(lambda c: jnp.any(c.active) & (c.position <= self.window), step, carry)
     inside = jnp.arange(self.window)[None] < end.num_drafted[:, None]
-    drafted_end = jnp.any(verdicts.is_end_token(cursor, end.tokens) & inside, axis=1)
+    drafted_end = jnp.any(self._stops_at(cursor, end.tokens) & inside, axis=1)
     found = Draft.chain(end.tokens, end.distribution, end.num_drafted, end.num_drafted + 1 - drafted_end)
     return found, state._replace(cache=end.cache), end.trace
+
+  def _stops_at(self, cursor: Cursor, tokens: Array) -> Array:
+    """Whether a round ends after each of ``tokens``, as an end token."""
+    return jnp.zeros(tokens.shape, bool) if self.block else verdicts.is_end_token(cursor, tokens)
 
   def commit(
     self,

@@ -124,6 +124,7 @@ class Sqs(ExactTest, Bonus, DraftingMethod):
     else:
       settings = ConformalParams(*(jnp.float32(value) for value in (self.beta1, self.eta, self.alpha)))
     chosen: dict[str, Any] = dict(chooses_length=True, bonus=self.bonus) if self.length == DELAY else {}
+    chosen["block"] = self.verify == "block"
     drafter = SqsDrafter(fns, codec, window=self.max_drafts, warp=context.warp(), on_empty=self.on_empty, **chosen)
     # If the distribution of a rejected draft is sent on demand, the target's own is stored until then.
     feedback_fn = target_logits if self.coding == "lazy" else no_feedback

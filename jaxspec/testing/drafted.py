@@ -131,7 +131,8 @@ def _require_logits(draft: Draft, local: np.ndarray) -> None:
   if draft.is_tree:
     level = np.asarray(trees.depths(trees.ancestors(jnp.asarray(draft.parents)))) - 1  # [B, K]
     judged = level < draft.num_drafted[:, None]
-    require((level[judged] < width).all(), "proposal", f"a row for each of {1 + level[judged].max()} levels", width)
+    deepest = 1 + level[judged].max(initial=-1)  # none where all rows have ended
+    require(deepest <= width, "proposal", f"a row for each of {deepest} levels", width)
     row, node = np.nonzero(judged)
     tokens, logits = draft.tokens[row, node], draft.proposal[row, level[row, node]].astype(np.float64)
   else:
