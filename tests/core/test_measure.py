@@ -28,7 +28,7 @@ def test_bare_rounds_run_as_many_rounds_as_asked():
   """One more round changes the tokens, so the timed loop runs every round."""
   params, drafter, verifier = tiny_pair()
   run = jax.jit(
-    lambda p, k, n: measure.bare_rounds(p, k, labels(2), drafter=drafter, verifier=verifier, max_len=16, rounds=n)
+    lambda p, k, n: measure.bare_rounds(p, k, labels(8), drafter=drafter, verifier=verifier, max_len=16, rounds=n)
   )
   tokens = [np.asarray(run(params, jax.random.key(0), n)).tolist() for n in range(6)]
   assert len({tuple(t) for t in tokens}) > 2

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-# Data sets of a proof; fewer are simulated by default. A coverage of 92.3 % fails with a probability of 80 %; twice as many
-# data sets would find one of 92.5 %.
-PROOF = 1000
+PROOF = 2000  # data sets of a proof; fewer are simulated by default
 SIZES = pytest.mark.parametrize("number", [400, pytest.param(PROOF, marks=pytest.mark.slow)])
 
 

@@ -203,9 +203,9 @@ def test_p_values_of_equal_distributions_are_valid(monkeypatch):
   def with_painter(seed):
     calls = itertools.count()
 
-    def draw_once(generator, request):
+    def draw_once(generator, request, materials):
       if (number := next(calls)) == len(drawn):
-        drawn.append((request, sample_scene(generator, request)))
+        drawn.append((request, sample_scene(generator, request, materials)))
       known, scene = drawn[number]
       assert known == request
       return scene
