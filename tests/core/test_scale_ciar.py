@@ -37,9 +37,9 @@ TOY = ToyScales((1, 2, 1, 2), 2)
 LONG = ToyScales((1, 2, 1, 2, 1), 3)
 
 
-def _network(seed, **fields):
-  config = dataclasses.replace(networks.VAR, sides=SIDES, **fields)
-  fns, vae = var_fns(config), var_vae_fns(dataclasses.replace(networks.VAR_VAE, sides=SIDES))
+def _network(seed, sides=SIDES, **fields):
+  config = dataclasses.replace(networks.VAR, sides=sides, **fields)
+  fns, vae = var_fns(config), var_vae_fns(dataclasses.replace(networks.VAR_VAE, sides=sides))
   weights = ScaleWeights(helpers.random_params(fns, seed, scale=0.2), helpers.random_params(vae, 0, scale=0.2))
   return Network(ScaleNetwork(fns, vae), weights, config)
 
@@ -212,7 +212,10 @@ def test_bad_settings_are_errors():
     (lambda: methods.ScaleCiar(max_window=4).check_length(4), "max_window below the 4 tokens of a row"),
     (lambda: CiarScaleDrafter(TOY, make_score("entropy"), most_drafts=-1), "window of at least 0"),
     (lambda: Decoder(CLOUD, methods.ScaleCiar(), sampling=SAMPLING).parts, "a draft network"),
-    (lambda: Decoder(CLOUD, methods.ScaleCiar(), sampling=SAMPLING, draft=networks.maps(1)).parts, "a draft of scales"),
+    (
+      lambda: Decoder(CLOUD, methods.ScaleCiar(), sampling=SAMPLING, draft=_network(1, sides=(1, 2))).parts,
+      "a draft of scales",
+    ),
   ):
     with pytest.raises(ValueError, match=words) as caught:
       make()
