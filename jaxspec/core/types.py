@@ -92,7 +92,8 @@ class ApplyFn(Protocol):
     cache: the family's cache; ``None`` runs without one (teacher forcing).
     positions: ``[B, T]`` int32 absolute positions of the inputs, or ``[1, T]`` when all rows share them (cheaper). None: a
       full sequence without a cache. Input t goes to cache slot ``slot[b] + t``: consecutive also for draft trees, whose
-      positions are depths.
+      positions are depths. With `jaxspec.core.packing.PackedPositions` the inputs ``[1, P]`` are those of all rows, and
+      so are the outputs; only networks with `ModelFns.packs` take them.
     mask: optional ``[B, T, W]`` bool, True where an input may attend. It replaces the causal mask for the newest ``W >= T``
       slots, which end with the slot of the last input. Every earlier slot is visible. Draft trees need it.
     inject: optional ``[B, T, D]`` added to the input embeddings.
@@ -109,7 +110,7 @@ class ApplyFn(Protocol):
     inputs: PyTree,
     cache: Cache | None,
     *,
-    positions: Array | None,
+    positions: PyTree,
     mask: Array | None = None,
     inject: Array | None = None,
     logits_at: Array | None = None,
@@ -158,6 +159,7 @@ class ModelFns(NamedTuple):
       slots of a table. None: no table holds its caches.
     put: the reverse, see `PutFn`.
     layers: the parts of the network; None if it cannot be divided. The parts of a guided network are guided.
+    packs: whether it takes packed inputs.
   """
 
   init: Callable[[Key], Params]
@@ -169,6 +171,7 @@ class ModelFns(NamedTuple):
   take: Callable[[Cache, Array], Cache] | None = None
   put: PutFn | None = None
   layers: Layers | None = None
+  packs: bool = False
 
   def __repr__(self) -> str:
     return f"<ModelFns of {self.init.__qualname__.partition('.')[0]}>"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.packing import PackedPositions
 from jaxspec.core.short_repr import short_repr
 from jaxspec.core.token_axes import over_rows
 from jaxspec.core.types import Array, Intervals, ModelFns, ModelOutput, Params, PyTree
@@ -60,8 +61,9 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
   if (null_condition := model.null_condition) is None:
     raise ValueError("Must have a model with an unconditional condition to guide it")
 
-  def twice(x: Array | None) -> Array | None:
-    return x if x is None or x.shape[0] == 1 else jnp.concatenate([x, x])
+  def twice(x: PyTree) -> PyTree:
+    shared = x is None or isinstance(x, PackedPositions) or x.shape[0] == 1
+    return x if shared else jnp.concatenate([x, x])
 
   def apply(params: Guided, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None, slot=None):
     output, cache = model.apply(
@@ -77,6 +79,7 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
     is_guided = lambda where: None if interval < 0 else where - (model.prefix_len(inputs) - 1) <= interval + 1
     scale_of = lambda values: over_rows(params.scale, values).astype(values.dtype)
     mix = lambda values, guides: _mix(values, scale_of(values), guides)
+    positions = positions.positions if isinstance(positions, PackedPositions) else positions
     guides = is_guided(positions if logits_at is None else positions[:, :1] + logits_at[:, None])  # [B or 1, T]
     if features == "combined":
       returned = mix(output.features, is_guided(positions))
@@ -105,7 +108,7 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
   double = lambda x: jnp.concatenate([x, x])
   # Conditional rows come first, in a table too.
   halves = lambda cache, slots: jnp.concatenate([slots, slots + kv_cache.num_rows(cache) // 2])
-  guided = ModelFns(init, init_cache, apply, model.prefix_len)
+  guided = ModelFns(init, init_cache, apply, model.prefix_len, packs=model.packs)
   if (compact := model.compact) is not None:
     guided = guided._replace(compact=lambda cache, slot, path: compact(cache, double(slot), double(path)))
   if (take := model.take) is not None:

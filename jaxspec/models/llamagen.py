@@ -226,7 +226,7 @@ def llamagen_fns(config: LlamaGenConfig) -> ModelFns:
     features = np.zeros((1, config.prefix_len, config.caption_dim), np.float32)
     condition = Caption(features, np.ones(features.shape[:2], bool))
   sample = Prefixed(condition, np.zeros((1, 1), np.int32))
-  return transformer_fns(LlamaGen(config), sample, lambda condition: config.prefix_len, null_condition)
+  return transformer_fns(LlamaGen(config), sample, lambda condition: config.prefix_len, null_condition, packs=True)
 
 
 # Condition positions are part of a head's sequence: the public drafters were trained so.

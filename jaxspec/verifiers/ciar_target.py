@@ -2,30 +2,49 @@
 
 When a row needs verification, any number of locally accepted tokens may be missing in the target's cache. One round:
 
-1. While a row has more unread tokens than fit into one pass beside a window, a pass reads the oldest of them.
-2. One pass reads ``[unread tokens ..., window ...]``. If the draft has interval features, they are added to the embeddings.
-   The logits after the last locally accepted token and after every token of the window are gathered, row by row.
+1. Each row has inputs ``[unread tokens ..., window ...]``. Passes read them in order until every row's are read; mostly one
+   pass does. If the draft has interval features, they are added to the embeddings.
+2. The logits after the last locally accepted token and after every token of the window are gathered, row by row.
 3. The acceptance rule judges the window. Locally accepted tokens count as accepted.
 
-Passes have a few static widths; each pass takes the narrowest that fits. After the round the cache holds every committed
-token except the last, as with any other verifier.
+Passes have two sizes. Several rows share the inputs of a pass without padding (`jaxspec.core.packing`): rows that ask need
+different numbers of inputs, and the others none. After the round the cache holds every committed token except the last, as
+with any other verifier.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxspec.core.control_flow import run_if
+from jaxspec.core.packing import PackedPositions, Packing, packed
 from jaxspec.core.payloads import PendingTokens
-from jaxspec.core.token_axes import over_rows
-from jaxspec.core.types import AcceptFn, Array, Cursor, Draft, Key, ModelFns, PyTree, Verdict, Verifier
+from jaxspec.core.types import AcceptFn, Array, Cache, Cursor, Draft, Key, ModelFns, PyTree, Verdict, Verifier
 from jaxspec.sampling.logit_processing import ModelParams, Warp
-from jaxspec.verifiers.chunk_target import judged_logits
 from jaxspec.verifiers.target import TargetState, TargetVerifier
+
+
+class _Reading(NamedTuple):
+  """Carry of the passes of a round."""
+
+  logits: Array  # [B, K + 1, V] after the last locally accepted token and after the tokens of the window
+  cache: Cache
+  read: Array  # [B] int32, leading tokens in the cache
+
+
+class _Inputs(NamedTuple):
+  """Inputs of a pass: ``[B, T]``, or ``[1, P]`` with a packing."""
+
+  row: Array  # row of each input; or [B, 1]
+  index: Array  # of each input in its row
+  begin: Array  # [B], number of each row's first input among all inputs of the pass
+  share: Array  # [B], inputs of each row; the others are padding
+  packing: Packing | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,30 +56,44 @@ class CiarVerifier(Verifier):
     accept_fn: acceptance rule for chains, applied to the window of a draft only.
     warp: static part of the logit processing.
     window: most tokens that need verification in one round, the same as the drafter's.
-    widths: widths of passes, ascending; the last one holds more than a window. On a CPU choose widths just below a step of
-      the cost of a pass.
+    widths: the two sizes of passes for one row, ascending; the second is also the most inputs of a row in a pass. Packed
+      passes have half as many inputs for each row of the batch.
   Raises:
-    ValueError: for widths that are not ascending or do not hold a window.
+    ValueError: for widths that are not two, or do not ascend.
   """
 
   model: ModelFns
   accept_fn: AcceptFn
   warp: Warp
   window: int
-  widths: tuple[int, ...] = (1, 8, 16)
+  widths: tuple[int, int] = (4, 8)
 
   def __post_init__(self):
-    widths, window = self.widths, self.window
-    if not widths or widths[-1] < window + 1 or any(a >= b for a, b in zip(widths, widths[1:])) or widths[0] < 1:
-      raise ValueError(f"Must have ascending widths, the last above the window of {window}, we instead got {widths}")
+    if len(self.widths) != 2 or not 0 < self.widths[0] < self.widths[1]:
+      raise ValueError(f"Must have two ascending widths, we instead got {self.widths}")
 
   @property
   def widest(self):
     return self.widths[-1]
 
-  @property
-  def most_unread(self):
-    return self.widest - self.window - 1
+  def _packs(self, rows: int) -> bool:
+    return rows > 1 and self.model.packs
+
+  def _sizes(self, rows: int) -> tuple[int, int]:
+    """Inputs of a pass: of each row, or of all rows together if they are packed."""
+    narrow, wide = self.widths
+    return (-(-rows * narrow // 2), -(-rows * wide // 2)) if self._packs(rows) else (narrow, wide)
+
+  def _inputs(self, size: int, left: Array, read: Array) -> _Inputs:
+    """The next inputs of a pass of a size, from position ``read [B]`` on; a row needs ``left [B]``."""
+    rows = left.shape[0]
+    if self._packs(rows):
+      packing = packed(left, size, self.widest)
+      index = read[packing.row] + packing.number
+      return _Inputs(packing.row[None], index[None], packing.source[:, 0], packing.share, packing)
+    index = read[:, None] + jnp.arange(size)[None]
+    row = jnp.arange(rows)
+    return _Inputs(row[:, None], index, row * size, jnp.minimum(left, size), None)
 
   @property
   def plain(self):
@@ -86,39 +119,42 @@ class CiarVerifier(Verifier):
     beyond = tokens.shape[1] - unread.tokens.shape[1]
     features = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, beyond), (0, 0))), unread.features)
 
-    def inputs_of(read: Array, width: int) -> tuple[Array, Array, Array | None]:
-      """Tokens, positions and injected features of a pass from position ``read`` on."""
-      index = read[:, None] + jnp.arange(width)[None]
-      inputs = jnp.take_along_axis(tokens, index, axis=1)
-      inject = jnp.take_along_axis(features, index[..., None], axis=1) if jax.tree.leaves(features) else None
-      return inputs, over_rows(state.prefix_len, index) + index, inject
+    end = first + num_window  # position after the last input
 
-    def has_too_many_unread(read: Array) -> Array:
-      return judged & (first - 1 - read > self.most_unread)
+    def left_of(read: Array) -> Array:
+      return jnp.where(judged, end - read, 0)
 
-    def read_oldest(carry):
-      cache, read = carry
-      none = jnp.zeros((1,), jnp.int32)  # logits of unread tokens are not needed
-      inputs, positions, inject = inputs_of(read, self.widest)
-      _, cache = self.model.apply(params.model, inputs, cache, positions=positions, inject=inject, logits_at=none)
-      step = jnp.minimum(self.widest, first - 1 - read)
-      return cache, read + jnp.where(has_too_many_unread(read), step, 0)
+    def forward(size: int, cache: Cache, read: Array) -> tuple[Array, Cache, _Inputs]:
+      part = self._inputs(size, left_of(read), read)
+      prefix = state.prefix_len[part.row] if state.prefix_len.ndim else state.prefix_len
+      positions = prefix + part.index
+      if part.packing is not None:
+        positions = PackedPositions(positions, state.prefix_len + read, part.packing)
+      inject = features[part.row, part.index] if jax.tree.leaves(features) else None
+      inputs = tokens[part.row, part.index]
+      output, cache = self.model.apply(params.model, inputs, cache, positions=positions, inject=inject)
+      return output.need_logits(), cache, part
 
-    cache, read = jax.lax.while_loop(
-      lambda carry: jnp.any(has_too_many_unread(carry[1])), read_oldest, (state.cache, unread.read)
-    )
-    skipped = jnp.where(judged, first - 1 - read, 0)  # [B] inputs before the token with the logits of the window
+    def read_some(size: int, carry: _Reading) -> _Reading:
+      found, cache, part = forward(size, carry.cache, carry.read)
+      number = first[:, None] - 1 + jnp.arange(self.window + 1)[None] - carry.read[:, None]  # of the input before a token
+      is_read = (number >= 0) & (number < part.share[:, None])
+      here = found.reshape(-1, found.shape[-1])[jnp.where(is_read, part.begin[:, None] + number, 0)]
+      return _Reading(jnp.where(is_read[..., None], here, carry.logits), cache, carry.read + part.share)
 
-    def judge_pass(width: int, carry):
-      return judged_logits(self.model, params.model, carry[1], *inputs_of(read, width), skipped, self.window)
+    rows = cursor.length.shape[0]
+    narrow, wide = self._sizes(rows)
 
-    needed = jnp.max(jnp.where(judged, skipped + num_window + 1, 1))
-    shapes = jax.eval_shape(functools.partial(judge_pass, self.widest), (None, cache))[0]
-    carry = (jnp.zeros(shapes.shape, shapes.dtype), cache)
-    for narrower, width in zip((0, *self.widths), self.widths):
-      fits = (needed > narrower) & (needed <= width)
-      carry = run_if(fits, functools.partial(judge_pass, width), carry)
-    logits, cache = carry
+    def read_more(carry: _Reading) -> _Reading:
+      left = left_of(carry.read)
+      needed = jnp.sum(jnp.minimum(left, self.widest)) if self._packs(rows) else jnp.max(left)
+      carry = run_if(needed <= narrow, functools.partial(read_some, narrow), carry)
+      return run_if(needed > narrow, functools.partial(read_some, wide), carry)
+
+    found = jax.eval_shape(functools.partial(forward, narrow), state.cache, unread.read)[0]
+    logits = jnp.zeros((rows, self.window + 1, found.shape[-1]), found.dtype)
+    start = _Reading(logits, state.cache, unread.read)
+    logits, cache, _ = jax.lax.while_loop(lambda carry: jnp.any(left_of(carry.read) > 0), read_more, start)
     logits = self.warp(logits, params.sampling, first[:, None] + jnp.arange(self.window + 1)[None])
     verdict = self.accept_fn(params.rule, keys, _window_of(draft, self.window, num_window), logits)
     if jax.tree.leaves(verdict.metrics):

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.packing import PackedPositions, Packing
 from jaxspec.core.types import Array
 from jaxspec.models.nn import kv_cache
 from jaxspec.models.nn.attention import attend, attention_mask
@@ -22,19 +23,20 @@ LayerCache = tuple[Array, Array] | None  # keys and values of one layer
 class Positions:
   """Positions, slots and masks of the inputs of one pass, for every block."""
 
-  positions: Array  # [B or 1, T]
+  positions: Array  # [B or 1, T]; [1, P] of packed inputs
   start: Array  # [B or 1] slot of the first input
   key_mask: Array  # [B or 1, S] bool, False on padding
-  mask: Array  # [B or 1, T, S] bool, the slots that every input sees
+  mask: Array  # [B or 1, T, S] bool, the slots that every input sees; [B, W, S] of packed inputs
   causal: bool = dataclasses.field(metadata={"static": True})  # a whole sequence from its start
   rotation: Array | None = None  # [B or 1, T, head_dim / 2, 2], cosine and sine of rotary positions
   local_mask: Array | None = None  # as mask, of layers with local attention
+  packing: Packing | None = None  # of packed inputs
 
 
 def read_positions(
   length: int,
   cache: kv_cache.KVCache | None,
-  positions: Array | None,
+  positions: Array | PackedPositions | None,
   mask: Array | None = None,
   slot: Array | None = None,
   valid: Array | None = None,
@@ -43,6 +45,11 @@ def read_positions(
   padding."""
   causal = positions is None and mask is None and cache is None
   key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
+  if isinstance(positions, PackedPositions):
+    start = jnp.tile(positions.start, key_mask.shape[0] // positions.start.shape[0])  # with guidance both halves
+    own = start[:, None] + jnp.arange(positions.packing.source.shape[1])[None]
+    visible = attention_mask(own, start, None, key_mask)
+    return Positions(positions.positions, start, key_mask, visible, False, packing=positions.packing)
   if valid is not None:
     rest = jnp.ones((valid.shape[0], key_mask.shape[1] - valid.shape[1]), bool)
     key_mask = jnp.concatenate([valid, rest], axis=1)
@@ -54,13 +61,15 @@ def read_positions(
 def attend_cached(
   q: Array, k: Array, v: Array, at: Positions, cache: LayerCache, scale: float | None = None, slots: int | None = None
 ) -> tuple[Array, LayerCache]:
-  """Attention of ``q [B, T, H, size]`` to the cache and to ``k, v [B, T, Hkv, size]``.
+  """Attention of ``q [B, T, H, size]`` to the cache and to ``k, v [B, T, Hkv, size]``; packed ones have the axes ``[1, P]``.
 
   Args:
     slots: the caller promises that all later cache slots are hidden, and they are not read; ``at.mask`` is ``[.., slots]``.
   Returns:
     The output ``[B, T, H * size]`` and the new cache.
   """
+  if at.packing is not None:
+    q, k, v = (at.packing.unpack(x) for x in (q, k, v))
   if cache is None:
     k, v = _fold_heads(k), _fold_heads(v)
   else:
@@ -69,7 +78,8 @@ def attend_cached(
     if slots is not None:
       k, v = k[..., :slots, :], v[..., :slots, :]
   out = attend(q.swapaxes(1, 2), k, v, at.mask, causal=at.causal, scale=scale).swapaxes(1, 2)
-  return out.reshape(*out.shape[:2], -1), cache
+  out = out.reshape(*out.shape[:2], -1)
+  return out if at.packing is None else at.packing.pack(out), cache
 
 
 def write_cached(k: Array, v: Array, start: Array, cache: tuple[Array, Array]) -> tuple[Array, Array]:

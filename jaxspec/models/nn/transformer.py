@@ -118,11 +118,15 @@ def transformer_fns(
   sample: PyTree,
   prefix_len: Callable[[PyTree], int],
   null_condition: Callable[[Params, PyTree], PyTree] | None = None,
+  *,
+  packs: bool = False,
 ) -> ModelFns:
   """Pure functions of a network.
 
   Args:
     sample: inputs that touch all of its parameters, for ``init``.
+    packs: whether blocks take `Positions` of packed inputs: all of what differs between inputs is in the embeddings and in
+      ``Positions.rotation``.
   """
   config, layers = module.config, layers_of(module)
   split = getattr(config, "tensor_parallel", False)
@@ -138,5 +142,6 @@ def transformer_fns(
     )
 
   return ModelFns(
-    init, init_cache, composed(layers), prefix_len, null_condition, kv_cache.compact, kv_cache.take, kv_cache.put, layers
+    init, init_cache, composed(layers), prefix_len, null_condition, kv_cache.compact, kv_cache.take, kv_cache.put, layers,
+    packs,
   )
