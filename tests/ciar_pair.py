@@ -55,7 +55,7 @@ def networks(cloud_layers=TARGET.num_layers):
 
 
 def transformer_gated(
-  *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(1, 4, 8), gate=None,
+  *, window=3, max_run=5, tau=0.15, prefix=0, rule=jaxspec.lossless, guided=False, widths=(4, 8), gate=None,
   cloud_layers=TARGET.num_layers, **options
 ):  # fmt: skip
   """``(SpecParams, kwargs)`` of the `networks`, with CIAR's own score."""

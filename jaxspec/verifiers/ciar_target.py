@@ -119,10 +119,9 @@ class CiarVerifier(Verifier):
     beyond = tokens.shape[1] - unread.tokens.shape[1]
     features = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, beyond), (0, 0))), unread.features)
 
-    end = first + num_window  # position after the last input
-
     def left_of(read: Array) -> Array:
-      return jnp.where(judged, end - read, 0)
+      # Shorter windows are padded, so that the number of passes follows from the tokens (`num_catch_ups`).
+      return jnp.where(judged, first + self.window - read, 0)
 
     def forward(size: int, cache: Cache, read: Array) -> tuple[Array, Cache, _Inputs]:
       part = self._inputs(size, left_of(read), read)

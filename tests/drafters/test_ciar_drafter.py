@@ -29,11 +29,10 @@ from tests.helpers import labels, markov_fns, markov_joint, side
 from tests.sqs_pair import tables
 
 # All transformer tests have one shape and one window. Thresholds and keys are traced, so one program serves many tests;
-# irrelevant lengths of runs, prefixes and rules are those of another test. Passes have two widths, a window alone and one
-# with pending tokens: each width is compiled in every program.
+# irrelevant lengths of runs, prefixes and rules are those of another test.
 N, ROWS, PREFIX = 16, 4, 5
 networks = functools.partial(ciar_pair.networks, cloud_layers=1)
-transformer_gated = functools.partial(ciar_pair.transformer_gated, widths=(4, 8), cloud_layers=1)
+transformer_gated = functools.partial(ciar_pair.transformer_gated, cloud_layers=1)
 
 
 def run(params, kwargs, rows=ROWS, max_len=N, order=None):
@@ -237,7 +236,7 @@ def test_the_gate_controller_counts_every_committed_token_once():
   gate = rate_params(0.5, rate, eta=eta)
   params = jaxspec.SpecParams(gated_params(side(log(q)), gate), side(log(p)))
   drafter = CiarDrafter(fns, MaxProb(), conformal_gate, most_drafts=3, max_run=6)
-  verifier = CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(12,))
+  verifier = CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=(4, 12))
   out = run(params, dict(drafter=drafter, verifier=verifier), rows=rows, max_len=length)
   called = out.counters.target_calls  # without a prefix every call comes from the gate, also that for token 0
   moved = gate.first - (out.report.gate.high + out.report.gate.low)
@@ -250,8 +249,8 @@ def test_bad_settings_are_errors():
   fns = markov_fns(4)
   with pytest.raises(ValueError, match="most_drafts and max_run"):
     CiarDrafter(fns, MaxProb(), constant_gate, most_drafts=0)
-  for widths in ((), (3,), (8, 4), (0, 8)):
-    with pytest.raises(ValueError, match="ascending widths"):
+  for widths in ((), (4,), (8, 4), (0, 8), (2, 4, 8)):
+    with pytest.raises(ValueError, match="two ascending widths"):
       CiarVerifier(fns, jaxspec.lossless, warp=jaxspec.Warp(), window=3, widths=widths)
   params, kwargs = markov_gated(*tables(4, 3), window=2)
   plain = jaxspec.SmallModelDrafter(fns, window=2, warp=jaxspec.Warp())

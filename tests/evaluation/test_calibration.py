@@ -30,14 +30,14 @@ P, Q = tables(8, 5)
 @functools.cache
 def decoder():
   # Scores of a Markov table have few values, so most rates cannot be reached; random scores are continuous.
-  _, kwargs = markov_gated(P, Q, window=3, max_run=8, widths=(12,), score_fn=Random())
+  _, kwargs = markov_gated(P, Q, window=3, max_run=8, widths=(4, 12), score_fn=Random())
   prompt = ClassLabels(jnp.zeros((ROWS,), jnp.int32))
   return jax.jit(lambda params, keys: jaxspec.speculate(params, keys, prompt, max_len=N, **kwargs))
 
 
 @functools.cache
 def decode(tau, seed):
-  params, _ = markov_gated(P, Q, window=3, max_run=8, widths=(12,), tau=tau)
+  params, _ = markov_gated(P, Q, window=3, max_run=8, widths=(4, 12), tau=tau)
   return decoder()(params, jax.vmap(jax.random.key)(seed * ROWS + jnp.arange(ROWS)))
 
 

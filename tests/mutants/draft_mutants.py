@@ -108,7 +108,7 @@ DRAFT = (
   ),
   Mutant(
     "a window is judged by the row before", "jaxspec/verifiers/ciar_target.py",
-    "skipped = jnp.where(judged, first - 1 - read, 0)", "skipped = jnp.where(judged, jnp.maximum(first - 2 - read, 0), 0)",
+    "number = first[:, None] - 1 + ", "number = first[:, None] - 2 + ",
     contract("ciar after a prefix"),
   ),
   Mutant(

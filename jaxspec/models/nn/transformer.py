@@ -142,6 +142,14 @@ def transformer_fns(
     )
 
   return ModelFns(
-    init, init_cache, composed(layers), prefix_len, null_condition, kv_cache.compact, kv_cache.take, kv_cache.put, layers,
+    init,
+    init_cache,
+    composed(layers),
+    prefix_len,
+    null_condition,
+    kv_cache.compact,
+    kv_cache.take,
+    kv_cache.put,
+    layers,
     packs,
   )

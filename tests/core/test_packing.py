@@ -1,0 +1,77 @@
+"""Passes whose inputs are packed equal those of every row alone."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxspec
+from jaxspec.core.packing import PackedPositions, packed
+from jaxspec.models import guidance
+from jaxspec.models.conditions import ClassLabels
+from jaxspec.models.llamagen import llamagen_fns
+from tests.ciar_pair import keys_of, transformer_gated
+from tests.helpers import TARGET, labels, random_params
+
+
+def test_rows_take_inputs_in_their_order_while_there_is_room():
+  found = packed(jnp.array([2, 0, 9, 3, 5]), 8, 4)
+  np.testing.assert_array_equal(found.share, [2, 0, 4, 2, 0])
+  np.testing.assert_array_equal(found.row, [0, 0, 2, 2, 2, 2, 3, 3])
+  np.testing.assert_array_equal(found.number, [0, 1, 0, 1, 2, 3, 0, 1])
+  x = jnp.arange(16).reshape(2, 8, 1)
+  rows = found.unpack(x)
+  assert rows.shape == (10, 4, 1)
+  np.testing.assert_array_equal(rows[[0, 2, 3, 7], :, 0][:, :2], [[0, 1], [2, 3], [6, 7], [10, 11]])
+  np.testing.assert_array_equal(found.pack(rows), x)
+  padded = packed(jnp.array([1, 0]), 4, 8)
+  np.testing.assert_array_equal(padded.share, [1, 0])
+  assert padded.row.max() == 1 and padded.number.max() < 8 and padded.source.max() < 4
+
+
+@pytest.mark.parametrize("is_guided", [False, True])
+def test_a_packed_pass_is_that_of_every_row(is_guided):
+  """Logits, and caches as the next pass reads them; rows differ in length, and one has no inputs."""
+  fns = llamagen_fns(dataclasses.replace(TARGET, num_layers=2))
+  params = random_params(fns, 0)
+  if is_guided:
+    fns, params = guidance.guided(fns), guidance.Guided(params, jnp.float32(2.0))
+  rows, width, share = 4, 4, jnp.array([3, 0, 4, 1])
+  start = jnp.array([1, 4, 6, 3])
+  tokens = jax.random.randint(jax.random.key(1), (rows, 16), 0, TARGET.vocab_size)
+
+  @jax.jit
+  def both(params):
+    cache = fns.init_cache(rows, 24)
+    _, cache = fns.apply(params, labels(rows), cache, positions=jnp.arange(1)[None])
+    _, cache = fns.apply(params, tokens[:, :8], cache, positions=1 + jnp.arange(8)[None])
+    index = start[:, None] + jnp.arange(width)[None]
+    padded, after = fns.apply(params, jnp.take_along_axis(tokens, index, axis=1), cache, positions=1 + index)
+    packing = packed(share, 10, width)
+    places = start[packing.row] + packing.number
+    positions = PackedPositions(1 + places[None], 1 + start, packing)
+    found, packed_after = fns.apply(params, tokens[packing.row, places][None], cache, positions=positions)
+    step = lambda cache: fns.apply(params, tokens[:, :1], cache, positions=1 + (start + share)[:, None])[0].logits
+    return padded.logits, found.logits, packing.source, step(after), step(packed_after)
+
+  padded, found, source, next_padded, next_packed = both(params)
+  for row, number in enumerate(share.tolist()):
+    np.testing.assert_allclose(found[0, source[row, :number]], padded[row, :number], atol=2e-5)
+  np.testing.assert_allclose(next_packed, next_padded, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guided", [False, True])
+def test_rows_alone_have_the_tokens_of_a_batch(guided):
+  """Rows of a batch share packed passes, and some rounds take several; a row alone has passes of its own."""
+  params, kwargs = transformer_gated(cloud_layers=1, guided=guided)
+  keys, prompts, rows = keys_of(5), labels(5).labels, 5
+  decode = lambda some: jaxspec.speculate(params, keys[some], ClassLabels(prompts[some]), max_len=16, **kwargs)
+  together = decode(slice(None))
+  assert (together.counters.local > 0).any() and (together.counters.target_calls > 1).all()
+  for row in range(rows):
+    alone = decode(slice(row, row + 1))
+    np.testing.assert_array_equal(alone.tokens[0], together.tokens[row])
+    np.testing.assert_array_equal(alone.commit_round[0], together.commit_round[row])
