@@ -1,4 +1,4 @@
-"""Times of the passes of two networks at batch 1, for models of latency."""
+"""Times of the passes of two networks, for models of latency and floors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from jaxspec.run.measure import alternate, score_block
 from jaxspec.serving.wire.timing import Compute
 
 PASSES = 128  # in one timed program, to amortise its dispatch
+WIDTHS = (1, 2, 4, 8, 16, 32)
 
 
 class PassTimes(NamedTuple):
@@ -64,3 +65,24 @@ def measure(bench: Bench, row: Row, *, block: int, max_len: int, repeats: int = 
   token = max(many - one, 0.0) / (block - 1)
   spread = {name: [min(values), max(values)] for name, values in each.items()}
   return PassTimes(edge, max(one - token, 0.0), token, block, spread)
+
+
+def cheapest_token(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> float:
+  """Seconds of one token of one row in the target's cheapest pass over 1 to 32 tokens of ``batch`` rows."""
+  decoder = bench.decoder(row)
+  length = bench.pipeline.family.space.num_tokens
+  fns, side = decoder.sampling.side(decoder.target)
+  condition = jax.tree.map(lambda leaf: leaf[:batch], bench.condition)
+
+  def passes(width: int, number: int):
+    run = jax.jit(lambda params: score_block(fns, params, condition, block=width, repeats=number, max_len=length))
+    return lambda: run(side.model)
+
+  found = []
+  for width in WIDTHS:
+    more = 1 + max(PASSES // (batch * width), 4)
+    with bench.pipeline.context():
+      seconds = alternate({"one": passes(width, 1), "more": passes(width, more)}, repeats)
+    each = [(b - a) / (more - 1) for a, b in zip(seconds["one"], seconds["more"], strict=True)]
+    found.append(statistics.median(each) / (batch * width))
+  return min(found)

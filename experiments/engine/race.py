@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from experiments.engine import statistics
+from experiments.engine import pass_times, statistics
 from experiments.engine.bench import Bench
 from experiments.engine.classes import every_class, figures
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row, row
 from jaxspec.core.expected_tokens import expected_tokens
-from jaxspec.core.state import DecodeResult
+from jaxspec.core.state import DecodeResult, Origin
 
 # Captions of scenes.
 CAPTIONS = (
@@ -45,7 +45,7 @@ class Race(Experiment):
   Attributes:
     heats: batch sizes with their turns and rows.
     bundle: the networks.
-    layout: ``calls``, or ``cloud`` for rates of cloud calls and a floor.
+    layout: ``calls``, or ``cloud`` for rates of cloud calls and floors.
     turns: replaces those of the heats; 0 keeps them.
     texts: the prompts, in order.
     against: a row that the others are also compared with.
@@ -103,14 +103,27 @@ class Race(Experiment):
       entered = {"batch": heat.batch, "seconds": taken, "target_calls": calls, "draft_calls": passes}
       if bench.pipeline.family.space.num_tokens is None:  # for texts, and for chains with a variable number of steps
         entered["lengths"] = [length for result in drawn for length in np.asarray(result.lengths).tolist()]
+      if self.layout == "cloud":
+        entered["cloud_tokens"] = [number for result in drawn for number in cloud_tokens(result).tolist()]
       found.append(as_json(entry, bench) | entered)
-    return with_floors(found) if self.layout == "cloud" else found
+    return with_floors(found, pass_times.cheapest_token(bench, rows[0], heat.batch)) if self.layout == "cloud" else found
 
 
-def with_floors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-  """The rows of CIAR with their ``floor``, by medians; the first row is plain decoding, "DRAFT alone" makes no calls.
+def cloud_tokens(result: DecodeResult) -> np.ndarray:
+  """Tokens ``[B]`` that the cloud must read: those before its last own token, each once, and rejected drafts."""
+  origin = np.asarray(result.origin)
+  is_own = np.isin(origin, (Origin.FIRST, Origin.REPLACED, Origin.BONUS))
+  last = np.where(is_own, np.arange(origin.shape[1]), 0).max(axis=1)
+  return last + np.asarray(result.counters.drafted) - np.asarray(result.counters.accepted)
 
-  The floor is the ratio if a call cost one plain step, for any number of tokens, and an edge pass its time alone.
+
+def with_floors(rows: list[dict[str, Any]], token_s: float) -> list[dict[str, Any]]:
+  """The rows of CIAR with their floors, by medians; the first row is plain decoding, "DRAFT alone" makes no calls.
+
+  A floor is a ratio that no schedule of the same calls exceeds: an edge pass costs its time alone, and the cloud
+
+  - ``floor``: one plain step for each call, for any number of tokens;
+  - ``token_floor``: ``token_s`` for each token that it must read, as in its cheapest pass, without padding.
   """
   plain, named = rows[0], {row["label"]: row for row in rows}
   per_call = statistics.median(plain["seconds"]) / statistics.mean(plain["target_calls"])
@@ -118,9 +131,13 @@ def with_floors(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
   for entry in rows[1:]:
     alone = named[f"{entry['label'].split(',')[0].removesuffix(' alone')} alone"]
     per_pass = statistics.median(alone["seconds"]) / statistics.mean(alone["draft_calls"])
-    seconds = per_pass * statistics.mean(entry["draft_calls"]) + per_call * statistics.mean(entry["target_calls"])
-    is_alone = entry is alone
-    found.append(entry if is_alone else entry | {"floor": statistics.median(plain["seconds"]) / seconds})
+    if entry is alone:
+      found.append(entry)
+      continue
+    edge, read = per_pass * statistics.mean(entry["draft_calls"]), statistics.mean(entry["cloud_tokens"])
+    by_calls, by_tokens = per_call * statistics.mean(entry["target_calls"]), entry["batch"] * token_s * read
+    whole = statistics.median(plain["seconds"])
+    found.append(entry | {"floor": whole / (edge + by_calls), "token_floor": whole / (edge + by_tokens)})
   return found
 
 

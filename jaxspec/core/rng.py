@@ -154,8 +154,13 @@ def uniforms(keys: Key, num: int) -> Array:
 
 
 def uniform(keys: Key, offset: Array | int) -> Array:
-  """``[B]`` float32, column ``offset`` of `uniforms`."""
-  return jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, offset)))(keys)
+  """``[B]`` float32, column ``offset`` of `uniforms`; ``[]``, or ``[B]`` with one for each row."""
+  return jax.vmap(jax.random.uniform)(_at_offset(keys, offset))
+
+
+def _at_offset(keys: Key, offset: Array | int) -> Key:
+  """Keys ``[B]`` of one offset, ``[]`` or ``[B]``."""
+  return jax.vmap(jax.random.fold_in, in_axes=(0, 0 if jnp.ndim(offset) else None))(keys, offset)
 
 
 # Offset of the keys of random scores; above every offset of `uniforms`, below `_FINAL`.
@@ -163,18 +168,18 @@ _SCORE = 1 << 19
 
 
 def score_keys(keys: Key, offset: Array | int) -> Key:
-  """Keys ``[B]`` of an uncertainty score at one offset."""
-  return jax.vmap(lambda key: jax.random.fold_in(key, _SCORE + offset))(keys)
+  """Keys ``[B]`` of an uncertainty score at one offset, ``[]`` or ``[B]``."""
+  return _at_offset(keys, _SCORE + offset)
 
 
 def integer(keys: Key, offset: Array | int, below: Array) -> Array:
-  """``[B]`` int32 uniform on ``0 .. below - 1``, one for each row, at one offset.
+  """``[B]`` int32 uniform on ``0 .. below - 1``, one for each row, at one offset, ``[]`` or ``[B]``.
 
   Args:
     below: ``[B]`` int32, at least 1.
   """
-  draw = lambda key, most: jax.random.randint(jax.random.fold_in(key, offset), (), 0, most, dtype=jnp.int32)
-  return jax.vmap(draw)(keys, below)
+  draw = lambda key, most: jax.random.randint(key, (), 0, most, dtype=jnp.int32)
+  return jax.vmap(draw)(_at_offset(keys, offset), below)
 
 
 # Offset of the draw that ends a round; far above every offset of `uniforms`.

@@ -104,7 +104,8 @@ def start(
   target_prefix: int = 0,
 ) -> DecodeState:
   """Runs both prefills and returns both sides, with token 0 committed in every row; arguments as in `speculate`."""
-  keys = rng.row_keys(key, condition.batch_size)
+  rows = condition.batch_size
+  keys = rng.row_keys(key, rows)
   target, prefill = start_target(
     params.target, keys, condition, verifier=verifier, max_len=max_len, window=drafter.window, end_token=end_token
   )
@@ -118,6 +119,8 @@ def start(
     end_token=end_token,
     target_prefix=target_prefix,
   )
+  if drafter.keeps_rounds_open and rows > 1:
+    side = dataclasses.replace(side, cursor=side.cursor._replace(round=jnp.zeros((rows,), jnp.int32)))
   return DecodeState(side, target.verifier)
 
 
@@ -189,8 +192,9 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   one = live.astype(jnp.int32)
   kept = jnp.minimum(local, gain)  # fewer than all if rows keep one length and another row stopped this one
   counters = side.counters
+  ended = one * verdicts.ends_round(draft) if jnp.ndim(cursor.round) else one
   counters = Counters(
-    rounds=counters.rounds + one,
+    rounds=counters.rounds + ended,
     drafted=counters.drafted + one * (draft.num_drafted - local),
     accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - kept, 0),
     local=counters.local + one * kept,

@@ -383,6 +383,9 @@ class Drafter:
     may_accept_locally: see above.
     has_cache: whether its network reads committed tokens: one pass for the condition, and one per round while the target
       draws its prefix.
+    keeps_rounds_open: whether `draft` may return before the round of a row ends. Such a row has no local tokens and needs
+      no verification, so it commits nothing; the next call of `draft` continues its round. Only rows with
+      rounds of their own (`Cursor.round`) have such rounds: a batch in one program.
     is_adaptive: whether the length of a draft follows earlier verdicts of all rows (`jaxspec.drafters.auto_width`). The
       tokens of a row then depend on the other rows, and its network may read the tokens of rounds without drafts later.
   """
@@ -391,6 +394,7 @@ class Drafter:
   calls_per_round: int
   may_accept_locally: bool = False
   has_cache: bool = True
+  keeps_rounds_open: bool = False
   is_adaptive: bool = False
 
   def init(

@@ -18,6 +18,11 @@ def num_committed(draft: Draft, verdict: Verdict) -> Array:
   return verdict.num_accepted + jnp.where(draft.needs_verify, verdict.num_next, 0)
 
 
+def ends_round(draft: Draft) -> Array:
+  """``[B]`` bool: the round of a live row ends with this draft; see `jaxspec.core.types.Drafter.keeps_rounds_open`."""
+  return draft.needs_verify | (draft.num_local > 0)
+
+
 def without_bonus(draft: Draft, verdict: Verdict) -> Verdict:
   """The verdict without the verifier's token after full acceptance; such a round commits its drafts only.
 
@@ -154,7 +159,8 @@ def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
   last = newest_token(cursor, draft, verdict)
   last = jnp.where(over_tokens(gain > 0, last), last, cursor.last)
   live = cursor.live & (length < max_len) & ~is_end_token(cursor, last)
-  return cursor._replace(last=last, length=length, live=live, round=cursor.round + 1)
+  ends = ends_round(draft).astype(jnp.int32) if jnp.ndim(cursor.round) else 1
+  return cursor._replace(last=last, length=length, live=live, round=cursor.round + ends)
 
 
 def known_length(length: int | None) -> int:

@@ -83,6 +83,7 @@ class CiarState(NamedTuple):
   read: Array  # [B] int32, leading tokens that the target has read
   report: GatedReport
   features: PyTree = ()  # [B, N, D] interval features by position, 0 for a token without them; () if unused
+  open: PyTree = ()  # `_Round` of rows whose round goes on, without cache, scores and features; zeros in other rows
 
 
 class _Heard(NamedTuple):
@@ -95,7 +96,7 @@ class _Heard(NamedTuple):
 class _Round(NamedTuple):
   """Carry of a round; ``active`` rows go on."""
 
-  step: Array  # []
+  offset: Array  # [B] tokens that were drawn; 0 before the round
   active: Array  # [B]
   asks: Array  # [B] whether the window has begun, so that the row needs verification
   local: Array  # [B] tokens accepted locally
@@ -177,6 +178,7 @@ class CiarDrafter(Drafter):
     return self.block
 
   may_accept_locally = True
+  keeps_rounds_open = True
 
   def init(
     self, params: GatedParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
@@ -198,6 +200,7 @@ class CiarDrafter(Drafter):
     score, certain, logits = self.judge(params, keys, state.gate, heard, jnp.int32(0), zeros)
     own, _ = self.own_draw((), logits, keys, jnp.int32(0))
     token = jnp.where(certain, own, prefill.next_tokens[:, 0])
+    state = state._replace(open=self._no_round(params, keys, logits, gate))
     decided = state._replace(
       gate=self.gate.update(params.gate, state.gate, ~certain),
       tokens=tokens.at[:, 0].set(token),
@@ -205,6 +208,29 @@ class CiarDrafter(Drafter):
       features=self.with_features(params, buffer, heard, own, zeros, certain & self.carries_local),
     )
     return state, FirstToken(token, certain, decided)
+
+  def _no_round(self, params: GatedParams, keys: Key, logits: Array, gate: PyTree) -> _Round:
+    """`CiarState.open` without open rounds; of ``logits [B, V]`` only the shape is read."""
+    rows = keys.shape[0]
+    zeros, none = jnp.zeros((rows,), jnp.int32), jnp.zeros((rows,), bool)
+    repeated = lambda num: lambda leaf: jnp.zeros((rows, num, *leaf.shape[1:]), leaf.dtype)
+    token, proposal = jax.eval_shape(lambda: self.draw(params.draw, logits, keys, zeros))
+    return _Round(
+      offset=zeros,
+      active=none,
+      asks=none,
+      local=zeros,
+      drafted=zeros,
+      calls=zeros,
+      token=jnp.zeros(token.shape, token.dtype),
+      cache=(),
+      tokens=jnp.zeros((rows, self.block), jnp.int32),
+      proposal=jax.tree.map(repeated(self.most_drafts), proposal),
+      scores=(),
+      features=(),
+      gate=jax.tree.map(jnp.zeros_like, gate),
+      gates=jax.tree.map(repeated(self.block + 1), gate),
+    )
 
   def judge(self, params: GatedParams, keys: Key, gate_state: PyTree, heard: _Heard, offset: Array, position: Array):
     """Uncertainty ``[B]``, whether the gate accepts it ``[B]``, and the processed logits ``[B, V]`` of ``position [B]``."""
@@ -231,7 +257,7 @@ class CiarDrafter(Drafter):
 
     def decide(carry: _Round, heard: _Heard) -> _Round:
       """Draws the token of this position in every active row and decides which rows continue."""
-      offset = carry.step
+      offset = carry.offset
       position = cursor.length + offset
       score, certain, logits = self.judge(params, keys, carry.gate, heard, offset, position)
       is_local = carry.active & ~carry.asks & certain
@@ -253,7 +279,7 @@ class CiarDrafter(Drafter):
       carries = (is_local & self.carries_local) | (drafted & self.carries_window)
       after = _select(carry.active, self.gate.update(params.gate, carry.gate, begins), carry.gate)
       return carry._replace(
-        step=offset + 1,
+        offset=offset + carry.active,
         active=((is_local & more_local) | (drafted & more_drafts)) & ~ends,
         asks=carry.asks | begins,
         local=num_local,
@@ -265,47 +291,57 @@ class CiarDrafter(Drafter):
         scores=carry.scores.at[row, jnp.where(carry.active, position, max_len)].set(score, mode="drop"),
         features=self.with_features(params, carry.features, heard, token, written, carries),
         gate=after,
-        gates=jax.tree.map(lambda buffer, new: buffer.at[:, offset + 1].set(new), carry.gates, after),
+        gates=jax.tree.map(lambda buffer, new: buffer.at[row, offset + 1].set(new, mode="drop"), carry.gates, after),
       )
 
     def step(carry: _Round) -> _Round:
-      positions = (state.prefix_len + cursor.length + carry.step - 1)[:, None]
+      positions = (state.prefix_len + cursor.length + carry.offset - 1)[:, None]
       output, cache = self.model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
       return decide(carry._replace(cache=cache), _heard(output, jnp.zeros((rows,), jnp.int32)))
 
+    def goes_on(carry: _Round) -> Array:
+      """Whether the edge takes another step; with rounds of their own, most rows do not wait for the slowest ones."""
+      goes_on = jnp.any(carry.active)
+      if jnp.ndim(cursor.round) == 0:
+        return goes_on
+      waiting = cursor.live & ~carry.active & carry.asks
+      return goes_on & (2 * jnp.sum(waiting) <= jnp.sum(cursor.live))
+
+    # Without rounds of their own, all rows end their round here; a draft may then be repeated without a commit.
+    opened: _Round = state.open if jnp.ndim(cursor.round) else jax.tree.map(jnp.zeros_like, state.open)
+    newest = jnp.where(opened.offset > 0, opened.token, cursor.last)
+    before = at_position(opened.tokens, jnp.maximum(opened.offset - 2, 0))
+    before = jnp.where(opened.offset > 1, before, jnp.where(opened.offset > 0, cursor.last, state.previous))
+    place = cursor._replace(last=newest, length=cursor.length + opened.offset)
     edge = self.model, params.model.model
-    output, index, cache = feed_last_two(*edge, state.cache, state.previous, cursor, state.prefix_len)
+    output, index, cache = feed_last_two(*edge, state.cache, before, place, state.prefix_len)
     heard = _heard(output, index)
-    shapes = jax.eval_shape(lambda: self.draw(params.draw, heard.intervals.centre[:, 0], keys, jnp.int32(0)))
-    zeros = jnp.zeros((rows,), jnp.int32)
-    carry = _Round(
-      step=jnp.int32(0),
+    shapes = jax.eval_shape(lambda: self.draw(params.draw, heard.intervals.centre[:, 0], keys, opened.offset))
+    carry = opened._replace(
       active=cursor.live,
-      asks=jnp.zeros((rows,), bool),
-      local=zeros,
-      drafted=zeros,
-      calls=(~cursor.live).astype(jnp.int32),  # finished rows draw nothing; the first pass counts for them too
-      token=cursor.last,
+      calls=jnp.where(cursor.live, opened.calls, 1),  # finished rows draw nothing; the first pass counts for them too
+      token=newest,
       cache=cache,
-      tokens=jnp.zeros((rows, self.block), jnp.int32),
-      proposal=jax.tree.map(lambda leaf: jnp.zeros((rows, self.most_drafts, *leaf.shape[1:]), leaf.dtype), shapes[1]),
       scores=state.report.scores,
       features=state.features,
-      gate=state.gate,
-      gates=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (rows, self.block + 1, *leaf.shape[1:])), state.gate),
+      gate=_select(opened.offset > 0, opened.gate, state.gate),
+      gates=jax.tree.map(lambda buffer, gate: buffer.at[:, 0].set(gate), opened.gates, state.gate),
     )
-    end = jax.lax.while_loop(lambda c: jnp.any(c.active), step, decide(carry, heard))
+    end = jax.lax.while_loop(goes_on, step, decide(carry, heard))
+    done = ~end.active
+    of_done = lambda values: jnp.where(done, values, 0)
     found = Draft.chain(
       end.tokens,
       end.proposal,
-      end.local + end.drafted,
-      end.calls,
-      num_local=end.local,
-      needs_verify=end.asks,
+      of_done(end.local + end.drafted),
+      of_done(end.calls),
+      num_local=of_done(end.local),
+      needs_verify=end.asks & done,
       payload=PendingTokens(state.tokens, state.read, end.features),
     )
     report = state.report._replace(scores=end.scores)
-    return found, state._replace(cache=end.cache, report=report, features=end.features), end.gates
+    opened = end._replace(cache=(), scores=(), features=())
+    return found, state._replace(cache=end.cache, report=report, features=end.features, open=opened), end.gates
 
   def commit(
     self, params: GatedParams, state: CiarState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
@@ -336,6 +372,7 @@ class CiarDrafter(Drafter):
       tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
       read=jnp.where(live & calling, newest_read, state.read),
       report=state.report._replace(sent=state.report.sent + sent),
+      open=_select(verdicts.ends_round(draft) | ~live, jax.tree.map(jnp.zeros_like, state.open), state.open),
       features=buffer,
     )
 

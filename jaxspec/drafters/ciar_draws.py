@@ -26,7 +26,7 @@ class WindowDraw(Protocol):
     params: traced settings.
     logits: ``[B, V]`` float32, processed.
     keys: ``[B]``, those of the round.
-    offset: ``[]`` int32, position in the round.
+    offset: ``[]`` or ``[B]`` int32, position in the round.
   Returns:
     Tokens ``[B]`` int32 and the `Draft.proposal` of this position, leaves ``[B, ...]``.
   """

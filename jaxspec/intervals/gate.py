@@ -30,7 +30,7 @@ class Place(NamedTuple):
   """A token of every row, for gates that do not decide by the score alone."""
 
   keys: Key  # [B] of the round
-  offset: Array  # [] int32, of the token in its round
+  offset: Array  # [] or [B] int32, of the token in its round
   position: Array  # [B] int32, of the token in its row
 
 

@@ -8,7 +8,8 @@ import pytest
 from experiments.engine import statistics
 from experiments.engine.classes import compare
 from experiments.engine.kinds import speed
-from experiments.engine.race import with_floors
+from experiments.engine.race import cloud_tokens, with_floors
+from jaxspec.core.state import Counters, DecodeResult, Origin
 
 
 def test_a_share_of_nothing_has_an_interval():
@@ -59,16 +60,27 @@ def test_difference_of_summaries():
 
 
 def test_floor_of_edge_and_cloud():
-  def row(label, seconds, target_calls, draft_calls):
-    return {"label": label, "seconds": seconds, "target_calls": target_calls, "draft_calls": draft_calls}
+  def row(label, seconds, target_calls, draft_calls, tokens=(0, 0)):
+    calls = {"target_calls": target_calls, "draft_calls": draft_calls, "cloud_tokens": tokens}
+    return {"label": label, "batch": 2, "seconds": seconds} | calls
 
   rows = [
     row("plain decoding", [1.0, 1.0], [100, 100], [0, 0]), row("inter-1 alone", [0.2, 0.2], [0, 0], [100, 100]),
-    row("inter-1, window 1", [0.8, 0.8], [20, 40], [110, 90]),
+    row("inter-1, window 1", [0.8, 0.8], [20, 40], [110, 90], [140, 60]),
   ]  # fmt: skip
-  plain, alone, gated = with_floors(rows)
-  assert "floor" not in plain and "floor" not in alone
+  plain, alone, gated = with_floors(rows, 0.001)
+  assert not {"floor", "token_floor"} & (set(plain) | set(alone))
   assert gated["floor"] == pytest.approx(1 / (0.3 + 0.2))  # 30 calls of 10 ms, 100 passes of 2 ms
+  assert gated["token_floor"] == pytest.approx(1 / (0.2 + 0.2))  # 100 tokens of 1 ms in both rows
+
+
+def test_tokens_that_the_cloud_must_read():
+  """All before its last own token, and rejected drafts: a row that ends locally, one of the edge alone, and a plain one."""
+  local, draft, own = (int(kind) for kind in (Origin.LOCAL, Origin.DRAFT, Origin.BONUS))
+  origin = np.array([[local, draft, own, local], [local] * 4, [own] * 4])
+  counters = Counters(*(np.array(values) for values in ([1, 1, 3], [3, 0, 0], [1, 0, 0], [2, 4, 0], [1, 0, 4], [4, 4, 0])))
+  result = DecodeResult(origin, np.full(3, 4), counters, origin == draft, origin, origin)
+  np.testing.assert_array_equal(cloud_tokens(result), [2 + 2, 0, 3])
 
 
 def test_distances_tell_distributions_apart():

@@ -28,6 +28,7 @@ def race_columns(document: Document) -> list[Column]:
     Column(f"over {document.get('against')}, 95 %", against),
     Column("over its best fixed length", lambda row, document: spread(statistics.over_best_fixed(row, document))),
     Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
+    Column("floor by tokens", lambda row, document: f"{row['token_floor']:.2f}" if "token_floor" in row else ""),
     Column("formula", lambda row, document: f"{row['predicted']:.2f}" if "predicted" in row else ""),
     Column("over its parallel decoding", over("parallel")),
     Column("over the target at equal calls", over("rival")),
@@ -72,7 +73,7 @@ def ratio_interval(found: tuple[library.TimeRatio, float] | None) -> str:
 
 FLOOR = (
   " Cloud calls: mean (lowest to highest of the images). Floor: the ratio if a call cost one plain step, however many "
-  "tokens it reads."
+  "tokens it reads; by tokens: if each token that the cloud must read cost as much as one of its cheapest pass."
 )
 
 
