@@ -1,5 +1,6 @@
 """The gated decoder of CIAR: its limiting cases, its counters, its caches, and the independence of rows and sides."""
 
+import dataclasses
 import functools
 
 import jax
@@ -208,7 +209,7 @@ def test_caches_after_some_rounds_equal_caches_from_scratch():
 
 @pytest.mark.slow
 def test_cloud_is_skipped_unless_a_live_row_needs_it():
-  """Counts the verifier's calls: one for each round in which a row needs verification, none with an open gate."""
+  """Counts the verifier's calls: one for each round in which the row needs verification, none with an open gate."""
   calls = []
   params, kwargs = markov_gated(*tables(4, 3), window=3, max_run=2)
   inner = kwargs["verifier"]
@@ -220,11 +221,43 @@ def test_cloud_is_skipped_unless_a_live_row_needs_it():
   kwargs["verifier"] = with_verify(inner, verify)
   for tau in (0.6, INFINITY):  # one of the four tokens has a less certain successor
     calls.clear()
-    out = run(params._replace(draft=params.draft._replace(gate=jnp.float32(tau))), kwargs, max_len=64)
+    out = run(params._replace(draft=params.draft._replace(gate=jnp.float32(tau))), kwargs, rows=1, max_len=64)
     jax.effects_barrier()
     rounds = np.where(np.isin(out.origin, (Origin.REPLACED, Origin.BONUS)), out.commit_round, 0)
     assert len(calls) == len(np.unique(rounds[rounds > 0])) < out.commit_round.max()  # some round is without an exchange
     assert (len(calls) == 0) == (tau == INFINITY)
+
+
+class InStep(CiarDrafter):
+  """The drafter whose rounds all end with a draft."""
+
+  keeps_rounds_open = False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early_close", [False, True])
+def test_rounds_that_stay_open_change_nothing_but_the_number_of_passes(early_close):
+  """Tokens, rounds, counters, scores and gates of eight rows, with a gate that moves; windows are cut by open rounds too."""
+  fns, calls = markov_fns(4), []
+
+  def apply(*args, **options):
+    jax.debug.callback(lambda: calls.append(1))
+    return fns.apply(*args, **options)
+
+  options = dict(window=3, max_run=5, tau=rate_params(0.4, 0.3), gate=conformal_gate, early_close=early_close)
+  params, kwargs = markov_gated(*tables(4, 3), **options)
+  drafter, outcomes, passes = kwargs["drafter"], [], []
+  for kind in (CiarDrafter, InStep):
+    fields = {field.name: getattr(drafter, field.name) for field in dataclasses.fields(drafter)}
+    fields["model"] = fns._replace(apply=apply)
+    calls.clear()
+    outcomes.append(run(params, kwargs | dict(drafter=kind(**fields)), rows=8, max_len=64))
+    jax.effects_barrier()
+    passes.append(len(calls))
+  opened, in_step = outcomes
+  jax.tree.map(np.testing.assert_array_equal, opened, in_step)
+  assert passes[0] < 0.8 * passes[1]
+  assert {Origin.LOCAL, Origin.DRAFT, Origin.REPLACED} <= set(opened.origin.ravel())
 
 
 @pytest.mark.slow

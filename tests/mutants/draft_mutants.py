@@ -11,6 +11,8 @@ OWN_MAPS = ("tests/core/test_scale_loop.py::test_counters_and_the_target_s_own_m
 BRANCHES = ("tests/contract/test_branches.py::test_every_outcome_of_a_window_with_branches[copies]",)
 SAMPLED = ("tests/contract/test_branches.py::test_the_rule_keeps_any_distribution",)
 SIBLING_LAW = ("tests/contract/test_branches.py::test_a_sibling_follows_its_row_whether_the_main_draft_was_kept_or_not",)
+PACKED_ROWS = ("tests/core/test_packing.py::test_rows_alone_have_the_tokens_of_a_batch[False]",)
+PACKING = ("tests/core/test_packing.py::test_rows_take_inputs_in_their_order_while_there_is_room",)
 NOISE = ("tests/contract/test_branches.py::test_every_outcome_with_noise_that_stays",)
 
 _SAMPLED = "jaxspec/rules/sampled_tree_rule.py"
@@ -110,6 +112,14 @@ DRAFT = (
     "a window is judged by the row before", "jaxspec/verifiers/ciar_target.py",
     "number = first[:, None] - 1 + ", "number = first[:, None] - 2 + ",
     contract("ciar after a prefix"),
+  ),
+  Mutant(
+    "an open round reads its last token for the one before", _CIAR,
+    "jnp.maximum(opened.offset - 2, 0)", "jnp.maximum(opened.offset - 1, 0)", PACKED_ROWS,
+  ),
+  Mutant(
+    "a pass that has no room counts the inputs of a row as read", "jaxspec/core/packing.py",
+    "share = jnp.clip(size - (end - wanted), 0, wanted)", "share = wanted", PACKING,
   ),
   Mutant(
     "certain tokens of a window are accepted locally", _CIAR,
