@@ -67,8 +67,8 @@ def measure(bench: Bench, row: Row, *, block: int, max_len: int, repeats: int = 
   return PassTimes(edge, max(one - token, 0.0), token, block, spread)
 
 
-def cheapest_token(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> float:
-  """Seconds of one token of one row in the target's cheapest pass over 1 to 32 tokens of ``batch`` rows."""
+def by_width(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> dict[int, float]:
+  """Seconds of the target's passes over 1 to 32 tokens of each of ``batch`` rows, medians."""
   decoder = bench.decoder(row)
   length = bench.pipeline.family.space.num_tokens
   fns, side = decoder.sampling.side(decoder.target)
@@ -78,11 +78,11 @@ def cheapest_token(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> f
     run = jax.jit(lambda params: score_block(fns, params, condition, block=width, repeats=number, max_len=length))
     return lambda: run(side.model)
 
-  found = []
+  found = {}
   for width in WIDTHS:
     more = 1 + max(PASSES // (batch * width), 4)
     with bench.pipeline.context():
       seconds = alternate({"one": passes(width, 1), "more": passes(width, more)}, repeats)
     each = [(b - a) / (more - 1) for a, b in zip(seconds["one"], seconds["more"], strict=True)]
-    found.append(statistics.median(each) / (batch * width))
-  return min(found)
+    found[width] = statistics.median(each)
+  return found

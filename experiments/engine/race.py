@@ -106,7 +106,7 @@ class Race(Experiment):
       if self.layout == "cloud":
         entered["cloud_tokens"] = [number for result in drawn for number in cloud_tokens(result).tolist()]
       found.append(as_json(entry, bench) | entered)
-    return with_floors(found, pass_times.cheapest_token(bench, rows[0], heat.batch)) if self.layout == "cloud" else found
+    return with_floors(found, pass_times.by_width(bench, rows[0], heat.batch)) if self.layout == "cloud" else found
 
 
 def cloud_tokens(result: DecodeResult) -> np.ndarray:
@@ -117,13 +117,17 @@ def cloud_tokens(result: DecodeResult) -> np.ndarray:
   return last + np.asarray(result.counters.drafted) - np.asarray(result.counters.accepted)
 
 
-def with_floors(rows: list[dict[str, Any]], token_s: float) -> list[dict[str, Any]]:
+def with_floors(rows: list[dict[str, Any]], pass_s: dict[int, float]) -> list[dict[str, Any]]:
   """The rows of CIAR with their floors, by medians; the first row is plain decoding, "DRAFT alone" makes no calls.
 
-  A floor is a ratio that no schedule of the same calls exceeds: an edge pass costs its time alone, and the cloud
+  An edge pass costs its time alone, and the cloud
 
   - ``floor``: one plain step for each call, for any number of tokens;
-  - ``token_floor``: ``token_s`` for each token that it must read, as in its cheapest pass, without padding.
+  - ``token_floor``: for each call its share of a pass in which all rows call, without padding, over the mean number of
+    tokens of a call.
+
+  Args:
+    pass_s: seconds of a pass over each number of tokens of every row of the batch.
   """
   plain, named = rows[0], {row["label"]: row for row in rows}
   per_call = statistics.median(plain["seconds"]) / statistics.mean(plain["target_calls"])
@@ -134,10 +138,12 @@ def with_floors(rows: list[dict[str, Any]], token_s: float) -> list[dict[str, An
     if entry is alone:
       found.append(entry)
       continue
-    edge, read = per_pass * statistics.mean(entry["draft_calls"]), statistics.mean(entry["cloud_tokens"])
-    by_calls, by_tokens = per_call * statistics.mean(entry["target_calls"]), entry["batch"] * token_s * read
+    edge, calls = per_pass * statistics.mean(entry["draft_calls"]), statistics.mean(entry["target_calls"])
+    of_call = np.interp(statistics.mean(entry["cloud_tokens"]) / calls, list(pass_s), list(pass_s.values()))
     whole = statistics.median(plain["seconds"])
-    found.append(entry | {"floor": whole / (edge + by_calls), "token_floor": whole / (edge + by_tokens)})
+    found.append(
+      entry | {"floor": whole / (edge + per_call * calls), "token_floor": whole / (edge + float(of_call) * calls)}
+    )
   return found
 
 

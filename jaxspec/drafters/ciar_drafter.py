@@ -340,7 +340,7 @@ class CiarDrafter(Drafter):
       payload=PendingTokens(state.tokens, state.read, end.features),
     )
     report = state.report._replace(scores=end.scores)
-    opened = end._replace(cache=(), scores=(), features=())
+    opened = end._replace(cache=(), scores=(), features=()) if jnp.ndim(cursor.round) else state.open
     return found, state._replace(cache=end.cache, report=report, features=end.features, open=opened), end.gates
 
   def commit(
@@ -372,7 +372,9 @@ class CiarDrafter(Drafter):
       tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
       read=jnp.where(live & calling, newest_read, state.read),
       report=state.report._replace(sent=state.report.sent + sent),
-      open=_select(verdicts.ends_round(draft) | ~live, jax.tree.map(jnp.zeros_like, state.open), state.open),
+      open=_select(verdicts.ends_round(draft) | ~live, jax.tree.map(jnp.zeros_like, state.open), state.open)
+      if jnp.ndim(cursor.round)
+      else state.open,
       features=buffer,
     )
 

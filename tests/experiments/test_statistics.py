@@ -66,12 +66,13 @@ def test_floor_of_edge_and_cloud():
 
   rows = [
     row("plain decoding", [1.0, 1.0], [100, 100], [0, 0]), row("inter-1 alone", [0.2, 0.2], [0, 0], [100, 100]),
-    row("inter-1, window 1", [0.8, 0.8], [20, 40], [110, 90], [140, 60]),
+    row("inter-1, window 1", [0.8, 0.8], [20, 40], [110, 90], [120, 60]),
   ]  # fmt: skip
-  plain, alone, gated = with_floors(rows, 0.001)
+  plain, alone, gated = with_floors(rows, {1: 0.001, 2: 0.002, 4: 0.008})
   assert not {"floor", "token_floor"} & (set(plain) | set(alone))
   assert gated["floor"] == pytest.approx(1 / (0.3 + 0.2))  # 30 calls of 10 ms, 100 passes of 2 ms
-  assert gated["token_floor"] == pytest.approx(1 / (0.2 + 0.2))  # 100 tokens of 1 ms in both rows
+  # 30 passes over 90 / 30 tokens, halfway between 2 and 8 ms.
+  assert gated["token_floor"] == pytest.approx(1 / (0.2 + 30 * 0.005))
 
 
 def test_tokens_that_the_cloud_must_read():

@@ -73,7 +73,13 @@ def ratio_interval(found: tuple[library.TimeRatio, float] | None) -> str:
 
 FLOOR = (
   " Cloud calls: mean (lowest to highest of the images). Floor: the ratio if a call cost one plain step, however many "
-  "tokens it reads; by tokens: if each token that the cloud must read cost as much as one of its cheapest pass."
+  "tokens it reads."
+)
+
+
+TOKEN_FLOOR = (
+  " Floor by tokens: the ratio if all rows called at once and each call cost its share of a pass, without padding, over the "
+  "mean number of tokens that a call must read."
 )
 
 
@@ -88,6 +94,7 @@ def race_intro(document: Document) -> str:
     "two runs of one turn, median [lowest, highest]; above 1 the row is faster. The interval is of the median, by its order "
     "statistics, where there are turns enough; p by flips of signs, corrected over the rows (Holm)."
     + (FLOOR if document["layout"] == "cloud" else "")
+    + (TOKEN_FLOOR if any("token_floor" in row for row in document["rows"]) else "")
     + (f" A draft token costs {cost}; the formula takes that and alpha, and a wide pass for free." if costs else "")
   )  # fmt: skip
 
