@@ -254,6 +254,11 @@ class CiarDrafter(Drafter):
     rows = keys.shape[0]
     row = jnp.arange(rows)
     max_len = state.tokens.shape[1]
+    zeros = jnp.zeros((rows,), jnp.int32)
+    own_rounds = jnp.ndim(cursor.round) > 0
+    # Otherwise all rows end their round here, and a draft may be repeated without a commit.
+    opened: _Round = state.open if own_rounds else jax.tree.map(jnp.zeros_like, state.open)
+    unsent = zeros, jax.tree.map(lambda leaf: jnp.zeros_like(leaf[:, 0]), opened.proposal)
 
     def decide(carry: _Round, heard: _Heard) -> _Round:
       """Draws the token of this position in every active row and decides which rows continue."""
@@ -267,7 +272,6 @@ class CiarDrafter(Drafter):
       drafted = (begins | goes_on) & (position < max_len - 1)
       own, _ = self.own_draw((), logits, keys, offset)
       # Most tokens are local, and making a proposal takes longer than drawing a token.
-      unsent = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
       sent, proposal = run_if(jnp.any(drafted), lambda _: self.draw(params.draw, logits, keys, offset), unsent)
       token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
       num_local, num_drafted = carry.local + is_local, carry.drafted + drafted
@@ -294,40 +298,42 @@ class CiarDrafter(Drafter):
         gates=jax.tree.map(lambda buffer, new: buffer.at[row, offset + 1].set(new, mode="drop"), carry.gates, after),
       )
 
-    def step(carry: _Round) -> _Round:
+    edge = self.model, params.model.model
+
+    def read_one(carry: _Round) -> _Round:
       positions = (state.prefix_len + cursor.length + carry.offset - 1)[:, None]
-      output, cache = self.model.apply(params.model.model, carry.token[:, None], carry.cache, positions=positions)
-      return decide(carry._replace(cache=cache), _heard(output, jnp.zeros((rows,), jnp.int32)))
+      output, cache = edge[0].apply(edge[1], carry.token[:, None], carry.cache, positions=positions)
+      return decide(carry._replace(cache=cache), _heard(output, zeros))
+
+    def read_two(carry: _Round) -> _Round:
+      before = at_position(carry.tokens, jnp.maximum(carry.offset - 2, 0))
+      before = jnp.where(carry.offset > 1, before, jnp.where(carry.offset > 0, cursor.last, state.previous))
+      place = cursor._replace(last=carry.token, length=cursor.length + carry.offset)
+      output, index, cache = feed_last_two(*edge, carry.cache, before, place, state.prefix_len)
+      return decide(carry._replace(cache=cache), _heard(output, index))
 
     def goes_on(carry: _Round) -> Array:
       """Whether the edge takes another step; with rounds of their own, most rows do not wait for the slowest ones."""
       goes_on = jnp.any(carry.active)
-      if jnp.ndim(cursor.round) == 0:
+      if not own_rounds:
         return goes_on
       waiting = cursor.live & ~carry.active & carry.asks
       return goes_on & (2 * jnp.sum(waiting) <= jnp.sum(cursor.live))
 
-    # Without rounds of their own, all rows end their round here; a draft may then be repeated without a commit.
-    opened: _Round = state.open if jnp.ndim(cursor.round) else jax.tree.map(jnp.zeros_like, state.open)
-    newest = jnp.where(opened.offset > 0, opened.token, cursor.last)
-    before = at_position(opened.tokens, jnp.maximum(opened.offset - 2, 0))
-    before = jnp.where(opened.offset > 1, before, jnp.where(opened.offset > 0, cursor.last, state.previous))
-    place = cursor._replace(last=newest, length=cursor.length + opened.offset)
-    edge = self.model, params.model.model
-    output, index, cache = feed_last_two(*edge, state.cache, before, place, state.prefix_len)
-    heard = _heard(output, index)
-    shapes = jax.eval_shape(lambda: self.draw(params.draw, heard.intervals.centre[:, 0], keys, opened.offset))
     carry = opened._replace(
       active=cursor.live,
       calls=jnp.where(cursor.live, opened.calls, 1),  # finished rows draw nothing; the first pass counts for them too
-      token=newest,
-      cache=cache,
+      token=jnp.where(opened.offset > 0, opened.token, cursor.last),
+      cache=state.cache,
       scores=state.report.scores,
       features=state.features,
       gate=_select(opened.offset > 0, opened.gate, state.gate),
       gates=jax.tree.map(lambda buffer, gate: buffer.at[:, 0].set(gate), opened.gates, state.gate),
     )
-    end = jax.lax.while_loop(goes_on, step, decide(carry, heard))
+    if own_rounds:  # all passes are alike, so that a row's numbers do not depend on the step with which a draft began
+      end = jax.lax.while_loop(goes_on, read_two, carry)
+    else:
+      end = jax.lax.while_loop(goes_on, read_one, read_two(carry))
     done = ~end.active
     of_done = lambda values: jnp.where(done, values, 0)
     found = Draft.chain(
@@ -340,7 +346,7 @@ class CiarDrafter(Drafter):
       payload=PendingTokens(state.tokens, state.read, end.features),
     )
     report = state.report._replace(scores=end.scores)
-    opened = end._replace(cache=(), scores=(), features=()) if jnp.ndim(cursor.round) else state.open
+    opened = end._replace(cache=(), scores=(), features=()) if own_rounds else state.open
     return found, state._replace(cache=end.cache, report=report, features=end.features, open=opened), end.gates
 
   def commit(
