@@ -205,7 +205,8 @@ class Condition(Protocol):
 class Cursor(NamedTuple):
   """Progress of each row. On two machines, each side keeps one.
 
-  Rows of one decode share round and end tokens. Rows of many decodes (`jaxspec.serving.server`) have separate ones.
+  Rows of one decode share end tokens, and the round unless `Drafter.keeps_rounds_open`. Rows of many decodes
+  (`jaxspec.serving.server`) have separate ones.
 
   Attributes:
     last: ``[B]`` int32 (or ``[B, C]`` float), the newest committed token.

@@ -279,7 +279,7 @@ def calibrated_tau(calibration: dict[str, Any] | None, rate: float, prefix: floa
 def pass_widths(window: int) -> tuple[int, int]:
   """The two widths of passes: the smallest power of two that holds a window (at least 4, about the cost of 2), and twice it.
 
-  Every width is compiled. More of them save little: most exchanges of one row need the first (CIAR on scenes: 85 %).
+  Every width is compiled. Most exchanges of a row alone need the first.
   """
   first = max(4, 1 << window.bit_length())
   return first, 2 * first
