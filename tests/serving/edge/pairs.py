@@ -112,7 +112,7 @@ CIAR_CODEC = topk_lattice(TARGET.vocab_size, 5, ell=20)
 
 
 def _ciar(variant: str) -> Case:
-  options = dict(window=3, tau=0.25, rule=greedy, widths=(8,))
+  options = dict(window=3, tau=0.25, rule=greedy)
   codec, width, draw, features = None, 0, (), ()
   if variant == "exact":
     codec, draw = CIAR_CODEC, TopKParams(jnp.int32(5))
