@@ -115,7 +115,7 @@ DRAFT = (
   ),
   Mutant(
     "an open round reads its last token for the one before", _CIAR,
-    "jnp.maximum(opened.offset - 2, 0)", "jnp.maximum(opened.offset - 1, 0)", PACKED_ROWS,
+    "jnp.maximum(carry.offset - 2, 0)", "jnp.maximum(carry.offset - 1, 0)", PACKED_ROWS,
   ),
   Mutant(
     "a pass that has no room counts the inputs of a row as read", "jaxspec/core/packing.py",
