@@ -63,7 +63,8 @@ LOOP = (
     contract("lantern"),
   ),
   Mutant(
-    "finished rows count rounds", _ROUND, "rounds=counters.rounds + ended,", "rounds=counters.rounds + 1,", contract("lantern")
+    "finished rows count rounds", _ROUND, "rounds=counters.rounds + ended,", "rounds=counters.rounds + 1,",
+    contract("lantern"),
   ),
   Mutant(
     "the round of a token is one too low", _ROUND,
