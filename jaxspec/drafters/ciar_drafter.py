@@ -106,7 +106,7 @@ class _Round(NamedTuple):
   cache: Cache
   tokens: Array  # [B, R + K]
   proposal: PyTree  # [B, K, ...]
-  scores: Array  # [B, N]
+  scores: PyTree  # [B, N]
   features: PyTree  # [B, N, D]
   gate: PyTree  # [B]
   gates: PyTree  # [B, R + K + 1, ...] the gate before each position
@@ -372,15 +372,16 @@ class CiarDrafter(Drafter):
       kept = jax.tree.map(lambda values: at_position(values, moved), gates)
       kept = _select(gain > moved, self.gate.update(params.gate, kept, jnp.zeros(gain.shape, bool)), kept)
       gate_state = _select(live, kept, state.gate)
+    opened = state.open
+    if jnp.ndim(cursor.round):
+      opened = _select(verdicts.ends_round(draft) | ~live, jax.tree.map(jnp.zeros_like, opened), opened)
     return state._replace(
       previous=verdicts.token_before_newest(cursor, draft, verdict, state.previous),
       gate=gate_state,
       tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
       read=jnp.where(live & calling, newest_read, state.read),
       report=state.report._replace(sent=state.report.sent + sent),
-      open=_select(verdicts.ends_round(draft) | ~live, jax.tree.map(jnp.zeros_like, state.open), state.open)
-      if jnp.ndim(cursor.round)
-      else state.open,
+      open=opened,
       features=buffer,
     )
 

@@ -62,8 +62,9 @@ def guided(model: ModelFns, *, interval: int = -1, features: str = "both", radiu
     raise ValueError("Must have a model with an unconditional condition to guide it")
 
   def twice(x: PyTree) -> PyTree:
-    shared = x is None or isinstance(x, PackedPositions) or x.shape[0] == 1
-    return x if shared else jnp.concatenate([x, x])
+    if x is None or isinstance(x, PackedPositions):
+      return x
+    return x if x.shape[0] == 1 else jnp.concatenate([x, x])
 
   def apply(params: Guided, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None, slot=None):
     output, cache = model.apply(
