@@ -1,5 +1,7 @@
 """Scores of CIAR and of the baselines through the one interface; several heads."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from jaxspec.intervals.heads import combined_logits, head_weights
 from jaxspec.intervals.inter_fuse import inter_fuse, scaled_bounds
 from jaxspec.intervals.scores import SCORES, DiscreteScore, EntropyLens, IntervalScore, Random, TemperatureSpread, make_score
 from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.testing import fast_keys
 
 B, V = 6, 9
 
@@ -23,8 +26,13 @@ def heads(count, seed=0, spread=2.0):
   return Intervals(centre, radius, jnp.asarray(generator.normal(size=(B, 2, V)) * spread, jnp.float32))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _score(fn, intervals, keys):
+  return fn(intervals, jnp.zeros((B, 4)), keys)
+
+
 def score(fn, intervals):
-  return np.asarray(fn(intervals, jnp.zeros((B, 4)), rng.row_keys(jax.random.key(0), B)))
+  return np.asarray(_score(fn, intervals, fast_keys(0, B)))
 
 
 @pytest.mark.parametrize("name", list(SCORES))
