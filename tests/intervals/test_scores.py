@@ -102,13 +102,18 @@ def test_random_score_depends_on_its_keys_alone():
 
 def test_ensemble_averages_bounds_and_scales_once():
   three = heads(3)
-  bounds = inter_fuse(three.centre, three.radius)
-  mean = type(bounds)(*(x.mean(1) for x in bounds))
-  np.testing.assert_allclose(score(IntervalScore(), three), Uncertainty()(mean.width), rtol=1e-5)
-  paper = IntervalScore(scaling="paper")
-  np.testing.assert_allclose(score(paper, three), Uncertainty()(scaled_bounds(mean).width), rtol=1e-5)
-  distribution = jax.nn.softmax(combined_logits(three.centre, "ensemble"))
-  np.testing.assert_allclose(distribution, jax.nn.softmax(three.centre).mean(1), rtol=1e-5)
+
+  @jax.jit
+  def wanted(centre, radius):
+    bounds = inter_fuse(centre, radius)
+    mean = type(bounds)(*(x.mean(1) for x in bounds))
+    distribution = jax.nn.softmax(combined_logits(centre, "ensemble"))
+    return Uncertainty()(mean.width), Uncertainty()(scaled_bounds(mean).width), distribution, jax.nn.softmax(centre).mean(1)
+
+  plain, paper, distribution, mean = wanted(three.centre, three.radius)
+  np.testing.assert_allclose(score(IntervalScore(), three), plain, rtol=1e-5)
+  np.testing.assert_allclose(score(IntervalScore(scaling="paper"), three), paper, rtol=1e-5)
+  np.testing.assert_allclose(distribution, mean, rtol=1e-5)
 
 
 @pytest.mark.slow
