@@ -94,7 +94,7 @@ def test_rounds_without_a_bonus_token_over_a_cloud(name):
 @pytest.mark.parametrize("pipeline", [2, 4])
 def test_drafts_are_sent_ahead(name, pipeline):
   """Some drafts are void, and others are verified. A cloud that cannot take calls ahead gets the same calls."""
-  for options in ({}, dict(target_prefix=2, end_token=4)):
+  for options in ({}, dict(target_prefix=3, end_token=4)):
     found = []
     for row in range(ROWS):
       out, replies = run(wire(runs_ahead=row % 2 == 0), row, pipeline=pipeline, name=name, **options)
