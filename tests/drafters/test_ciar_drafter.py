@@ -14,7 +14,7 @@ from jaxspec.codecs.codec import topk_lattice
 from jaxspec.codecs.sparsify import TopKParams
 from jaxspec.core import rng, rounds
 from jaxspec.core.constructors import with_verify
-from jaxspec.core.state import Origin
+from jaxspec.core.state import Origin, result
 from jaxspec.drafters.ciar_drafter import CiarDrafter
 from jaxspec.drafters.ciar_draws import SparseDraw
 from jaxspec.intervals.gate import conformal_gate, constant_gate, rate_params
@@ -240,22 +240,21 @@ class InStep(CiarDrafter):
 @pytest.mark.parametrize("window, early_close", [(1, False), (3, True)])
 def test_rounds_that_stay_open_change_nothing_but_the_number_of_passes(window, early_close):
   """Tokens, rounds, counters, scores and gates of eight rows, with random scores and a gate that moves."""
-  fns, calls = markov_fns(4), []
+  fns = markov_fns(4)
 
-  def apply(*args, **options):
-    jax.debug.callback(lambda: calls.append(1))
-    return fns.apply(*args, **options)
+  def apply(params, inputs, cache, **options):  # the cache counts the passes
+    return fns.apply(params, inputs, (), **options)[0], cache + 1
 
   options = dict(max_run=16, tau=rate_params(0.8, 0.15), gate=conformal_gate, score_fn=Random(), early_close=early_close)
   params, kwargs = markov_gated(*tables(4, 3), window=window, **options)
   drafter, outcomes, passes = kwargs["drafter"], [], []
   for kind in (CiarDrafter, InStep):
     fields = {field.name: getattr(drafter, field.name) for field in dataclasses.fields(drafter)}
-    fields["model"] = fns._replace(apply=apply)
-    calls.clear()
-    outcomes.append(run(params, kwargs | dict(drafter=kind(**fields)), rows=8, max_len=128))
-    jax.effects_barrier()
-    passes.append(len(calls))
+    fields["model"] = fns._replace(apply=apply, init_cache=lambda batch, max_len: jnp.int32(0))
+    parts = kwargs | dict(drafter=kind(**fields))
+    *_, side = jaxspec.iterate(params, keys_of(8), labels(8), max_len=128, **parts)
+    outcomes.append(jax.tree.map(np.asarray, result(side, parts["drafter"])))
+    passes.append(int(side.drafter.cache))
   opened, in_step = outcomes
   jax.tree.map(np.testing.assert_array_equal, opened, in_step)
   assert passes[0] < 0.8 * passes[1]
