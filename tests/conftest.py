@@ -42,11 +42,10 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER", "")) and hasattr(os, "sched_
   os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 import jax  # noqa: E402
-import numpy as np  # noqa: E402
 import pytest  # noqa: E402
-from jax._src.lax import lax as jax_lax  # noqa: E402
 
 from jaxspec.core import plugins  # noqa: E402
+from tests import host_operations  # noqa: E402
 
 plugins.GROUP = "no plug-ins"  # installed plug-ins have their own tests, pages and pictures
 
@@ -79,20 +78,7 @@ LONGEST = (
 UNCHECKED = {"cli", "evaluation", "experiments", "planning", "serving", "studio"}
 CHECKED = {"test_edge_stream.py"}
 
-STAGE = getattr(jax_lax, "stage_p", None)  # of jax 0.10 to 0.12
-COMPILED_COPY = STAGE and STAGE.impl
-
-
-def _copied(value):
-  """What JAX compiles a program for, at every new shape that `jax.numpy.asarray` gets: a copy of its input. The host copies
-  it instead, so that the suite compiles thousands of programs less."""
-  if isinstance(value, jax.Array):
-    return value
-  return jax.device_put(value.copy() if isinstance(value, np.ndarray) else value)
-
-
-if STAGE is not None:
-  STAGE.def_impl(_copied)
+host_operations.install()
 
 jax.config.update("jax_legacy_prng_key", "error")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -108,10 +94,11 @@ def _forget_programs():
 
 
 @pytest.fixture
-def compiled_copies(monkeypatch):
-  """Copies are compiled as JAX does it, for tests that count programs."""
-  if STAGE is not None:
-    monkeypatch.setattr(STAGE, "impl", COMPILED_COPY)
+def compiled_operations():
+  """JAX compiles every operation, for tests that count programs."""
+  host_operations.uninstall()
+  yield
+  host_operations.install()
 
 
 @pytest.hookimpl(tryfirst=True)

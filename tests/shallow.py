@@ -1,7 +1,9 @@
 """Shipped bundles whose targets are cut to one block: the same parts, drafts, prompts and options compile much faster."""
 
 import dataclasses
+import functools
 import shutil
+import tempfile
 from pathlib import Path
 
 import jax
@@ -14,9 +16,20 @@ from jaxspec.models.registry import FAMILIES
 DEPTHS = ("num_layers", "depth", "encoder_depth", "decoder_depth", "diffloss_depth")
 
 
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory:
+  """Where this process keeps the bundles that it has cut."""
+  return tempfile.TemporaryDirectory(prefix="shallow-")
+
+
 def write(path: Path, name: str) -> Path:
   """Writes the bundle of this name into ``path / name``; in the folder ``path`` its name loads it."""
-  bundle = shutil.copytree(shipped(name), path / name)
+  return shutil.copytree(_cut(name), path / name)
+
+
+@functools.cache
+def _cut(name: str) -> Path:
+  bundle = shutil.copytree(shipped(name), Path(_folder().name) / name)
   target = read_bundle(bundle).target_folder()
   network = checkpoints.load(target)
   config = dataclasses.replace(network.config, **{field: 1 for field in DEPTHS if hasattr(network.config, field)})

@@ -1,6 +1,7 @@
 """The pages of the documentation: command lines parse, links are valid, examples fit, and the site builds."""
 
 import ast
+import functools
 import importlib
 import json
 import re
@@ -163,11 +164,18 @@ def shallow_bundles(tmp_path_factory):
   return folder
 
 
+@pytest.fixture(scope="module")
+def load_once():
+  """`jaxspec.load_pipeline`, of which each network is loaded once."""
+  return functools.cache(jaxspec.load_pipeline)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
-def test_examples_of_the_methods_run(name, shallow_bundles, monkeypatch):
+def test_examples_of_the_methods_run(name, shallow_bundles, load_once, monkeypatch):
   """The example fits the shipped networks themselves by the test above."""
   monkeypatch.chdir(shallow_bundles)
+  monkeypatch.setattr(jaxspec, "load_pipeline", load_once)
   scope = {}
   (block,) = _examples(DOCS / "methods" / f"{name}.md")
   if any(folder in block for folder in RELEASED):

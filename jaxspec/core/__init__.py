@@ -1,0 +1,12 @@
+"""The contracts of the library and the loop that joins them.
+
+1. `types` has the contracts: models, drafters, verifiers, acceptance rules, and the values between them. `state` is a decode
+   between rounds, and its result.
+2. `loop` runs rounds in one program, and `rounds` is one round: draft, verify, commit.
+3. `commits` decides what a round commits: the tokens of each row and their positions, end tokens, and the new length of a
+   row. Every reader of a verdict uses it.
+4. `rng` derives every random key by name; `trees` is the geometry of draft trees; `orders`, `token_space` and `token_kinds`
+   describe tokens.
+5. `options` declares options with help and range, `plugins` registers names, `command_line` and `error_lines` are shared by
+   all commands.
+"""

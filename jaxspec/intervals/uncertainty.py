@@ -3,7 +3,7 @@
   Omega = sum of the widths,  std = their population standard deviation,  U = Omega std.
 
 U is small for very sharp *and* for very flat distributions: equal widths give 0, however wide they are. ``additive`` and
-``volume`` stay large for flat distributions.
+``volume`` stay large for flat distributions. `jaxspec.intervals.scores` makes the edge's score of it, and has the others.
 """
 
 from __future__ import annotations

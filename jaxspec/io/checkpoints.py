@@ -244,7 +244,8 @@ def load(
     config = dataclasses.replace(config, tensor_parallel=True)
   fns = registry.FAMILIES[document["family"]].make_fns(config)
   try:
-    template = flatten(jax.eval_shape(lambda: fns.init(jax.random.key(0))))
+    # JAX keeps what it traced by function: several checkpoints of one config are traced once.
+    template = flatten(jax.eval_shape(fns.init, jax.eval_shape(jax.random.key, 0)))
   except (TypeError, ArithmeticError, LookupError, AttributeError) as error:
     # A damaged file can hold any JSON in place of a number.
     reason = " ".join(f"{type(error).__name__} {error}".split())[:160]

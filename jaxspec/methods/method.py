@@ -136,6 +136,7 @@ class Method:
     title: a few words for headings.
     source: paper, section or equation.
     tokens: a kind (`jaxspec.core.token_kinds`); `fits` tests for a kind.
+    needs_grid: whether tokens must be those of an image with rows and columns.
     exact: whether the output follows the target's distribution exactly; `is_exact` includes the options.
     draft_family: family of the draft network: `SAME_FAMILY`, a name of the registry, or None for a method without one.
     free_draft: the value of `DraftingMethod.draft` that needs no network, or None.
@@ -145,6 +146,7 @@ class Method:
   title: ClassVar[str]
   source: ClassVar[str] = ""
   tokens: ClassVar[str] = DISCRETE
+  needs_grid: ClassVar[bool] = False
   exact: ClassVar[bool] = False
   draft_family: ClassVar[str | None] = None
   free_draft: ClassVar[str | None] = None

@@ -42,6 +42,7 @@ class Rows(Method):
   name: ClassVar[str] = "rows"
   title: ClassVar[str] = "several rows of an image at once"
   source: ClassVar[str] = "He et al. 2024 (ZipAR), arXiv 2412.04062, section 3"
+  needs_grid: ClassVar[bool] = True
 
   def drafts_per_round(self) -> int:
     """Drafts of one row."""

@@ -167,8 +167,10 @@ def sized(family: str, config: Any, name: str, *, dtype: str | None = None) -> S
 @functools.lru_cache(maxsize=16)
 def _shapes(family: str, config: Any, dtype: str | None) -> Params:
   """Shapes of the parameters that `jaxspec.io.checkpoints.load` returns."""
-  found = jax.eval_shape(registry.FAMILIES[family].make_fns(config).init, jax.random.key(0))
   wanted = jnp.dtype(dtype or getattr(config, "dtype", "float32"))
+  if "dtype" in getattr(config, "__dataclass_fields__", {}):
+    config = dataclasses.replace(config, dtype="float32")  # the shapes are those of every dtype: JAX traces them once
+  found = jax.eval_shape(registry.FAMILIES[family].make_fns(config).init, jax.random.key(0))
   kept = lambda leaf: wanted if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.dtype
   return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, kept(leaf)), found)
 

@@ -67,7 +67,7 @@ class LoadedNetworks:
     return f"<{type(self).__name__} {self.name}: {what}>"
 
   def methods(self) -> list[str]:
-    """Names of the methods for these networks, by kinds of tokens and families of drafts."""
+    """Names of the methods for these networks, by kinds of tokens, their grid, and families of drafts."""
     return [name for name, cls in METHODS.items() if self._can_draft(cls)]
 
   @functools.cached_property
@@ -320,5 +320,6 @@ class LoadedNetworks:
     return [name for name in self.drafts if self.drafts.family_name(name) in families]
 
   def _can_draft(self, method: type[Method]) -> bool:
-    needs_network = method.draft_family is not None and method.free_draft is None
-    return method.fits(self.family.space.kind) and (not needs_network or bool(self.drafts_of(method)))
+    needs_network, space = method.draft_family is not None and method.free_draft is None, self.family.space
+    fits = method.fits(space.kind) and (space.grid is not None or not method.needs_grid)
+    return fits and (not needs_network or bool(self.drafts_of(method)))

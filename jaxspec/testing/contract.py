@@ -16,7 +16,7 @@ from jaxspec.core.types import Key, PyTree
 from jaxspec.methods.method import Parts
 from jaxspec.testing.compare import as_arrays, check_same, check_same_tokens, differs, on_host, require, row_of, short
 from jaxspec.testing.drafted import check_draft
-from jaxspec.testing.two_ends import EndTokens, TwoEnds
+from jaxspec.testing.two_ends import TwoEnds
 
 
 def check_contract(
@@ -95,44 +95,43 @@ def check_contract(
   check_draft(parts, keys.take(everything), condition, max_len)
   first = _first_token(parts, keys.take(everything), condition, max_len)
   draws_ids = first.ndim == 1 and jnp.issubdtype(first.dtype, jnp.integer)
-  never = (-1,) if draws_ids else None  # the same number of end tokens in all calls, so that there is one program
 
   fused = _Fused(parts, condition, max_len)
-  free = fused(keys.take(everything), never)
+  free = fused(keys.take(everything), None)
   _check_counters(free, parts)
   traces, order = fused.num_traces, np.arange(rows)[::-1]
-  moved = fused(keys.take(order), never, as_arrays(parts.params), jax.tree.map(lambda leaf: leaf[order], condition))
+  moved = fused(keys.take(order), None, as_arrays(parts.params), jax.tree.map(lambda leaf: leaf[order], condition))
   more = fused.num_traces - traces
   require(more == 0, "one trace", "no new trace for other keys and values", f"{more} (Python numbers among the params?)")
   check_same(jax.tree.map(lambda leaf: leaf[order], free), moved, "rows", "all rows as in another order")
-  decodes: list[tuple[DecodeResult, EndTokens]] = [(free, never)]
-  if draws_ids:
-    end_tokens = (int(free.tokens[0, max_len // 2]) if end_token is None else end_token,)
-    ended = fused(keys.take(everything), end_tokens)
+  decodes: list[tuple[DecodeResult, int | None]] = [(free, None)]
+  if draws_ids:  # one end token, which is a number as none is: programs are compiled once
+    end = int(free.tokens[0, max_len // 2]) if end_token is None else end_token
+    ended = fused(keys.take(everything), end)
     if not drafter.is_adaptive:
-      _check_ends(free, ended, end_tokens)
+      _check_ends(free, ended, end)
     _check_counters(ended, parts)
-    decodes.append((ended, end_tokens))
+    decodes.append((ended, end))
 
-  two_ends = TwoEnds(parts, max_len, first, never)
+  two_ends = TwoEnds(parts, max_len, first)
   for row in range(min(num_alone, rows)):
     one = jax.tree.map(lambda leaf, row=row: leaf[row : row + 1], condition)
     batch, index = decodes, row
     if drafter.is_adaptive:
-      batch, index = [(fused(keys.take(slice(row, row + 1)), ends, None, one), ends) for _, ends in decodes], 0
-      for out, ends in batch[1:]:
-        _check_ends(batch[0][0], out, ends or ())
-    for out, end_tokens in batch:
-      alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens)
+      batch, index = [(fused(keys.take(slice(row, row + 1)), end, None, one), end) for _, end in decodes], 0
+      for out, end in batch[1:]:
+        _check_ends(batch[0][0], out, end)
+    for out, end in batch:
+      alone, exchanges = two_ends.decode(keys.take(slice(row, row + 1)), one, end)
       same = check_same if not verifier.in_step else check_same_tokens
       same(row_of(out, index), row_of(alone, 0), "rows", f"row {row} of the batch as it decodes alone")
       if codec is not None:
-        far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end_tokens, codec)
+        far, _ = two_ends.decode(keys.take(slice(row, row + 1)), one, end, codec)
         check_same(row_of(out, index)._replace(metrics=()), row_of(far, 0), "codec", f"row {row} as its frames cross")
-      if end_tokens == never:
+      if end is None:
         two_ends.check_rollback(keys.take(slice(row, row + 1)), one, alone, exchanges, history_free=history_free)
   if drivers:
-    _check_drivers(parts, keys.take, condition, free, never, max_len)
+    _check_drivers(parts, keys.take, condition, free, max_len)
   return free
 
 
@@ -169,7 +168,7 @@ class _Fused:
     self._drafter = with_draft(drafter, draft)
 
   def __call__(
-    self, keys: Key, end_tokens: EndTokens, params: SpecParams | None = None, condition: PyTree | None = None
+    self, keys: Key, end_token: int | None, params: SpecParams | None = None, condition: PyTree | None = None
   ) -> DecodeResult:
     parts = self._parts
     params = parts.params if params is None else params
@@ -181,7 +180,7 @@ class _Fused:
       drafter=self._drafter,
       verifier=self._verifier,
       max_len=self._max_len,
-      end_token=end_tokens,
+      end_token=end_token,
       target_prefix=parts.target_prefix,
     )
     return on_host(out)
@@ -231,8 +230,8 @@ def _check_counters(out: DecodeResult, parts: Parts) -> None:
   require((rounds == np.arange(max_len)[None])[leading].all(), "prefix", "one leading token a round")
 
 
-def _check_ends(free: DecodeResult, ended: DecodeResult, end_tokens: tuple[int, ...]) -> None:
-  is_end = np.isin(free.tokens, end_tokens)
+def _check_ends(free: DecodeResult, ended: DecodeResult, end_token: int | None) -> None:
+  is_end = free.tokens == end_token
   max_len = free.tokens.shape[1]
   lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, free.lengths)
   require(np.array_equal(ended.lengths, lengths), "end token", f"lengths {short(lengths)}", short(ended.lengths))
@@ -242,9 +241,7 @@ def _check_ends(free: DecodeResult, ended: DecodeResult, end_tokens: tuple[int, 
     require(np.array_equal(wanted, got), "end token", f"{name} as without an end token, cut {short(wanted)}", short(got))
 
 
-def _check_drivers(
-  parts: Parts, keys: Callable[[Any], Key], condition: PyTree, free: DecodeResult, never: EndTokens, max_len: int
-) -> None:
+def _check_drivers(parts: Parts, keys: Callable[[Any], Key], condition: PyTree, free: DecodeResult, max_len: int) -> None:
   everything = slice(None)
   drafter, verifier = parts.pair()
   host = loop.speculate(
@@ -254,7 +251,6 @@ def _check_drivers(
     drafter=drafter,
     verifier=verifier,
     max_len=max_len,
-    end_token=never,
     loop="host",
     target_prefix=parts.target_prefix,
   )
@@ -266,7 +262,6 @@ def _check_drivers(
     drafter=drafter,
     verifier=verifier,
     max_len=max_len,
-    end_token=never,
     target_prefix=parts.target_prefix,
   ):
     tokens, counters = np.asarray(side.tokens), on_host(side.counters)

@@ -25,8 +25,6 @@ from jaxspec.testing.by_frames import first_over, round_over
 from jaxspec.testing.compare import differs, on_host, require, short
 from jaxspec.testing.drafted import require_draft
 
-EndTokens = tuple[int, ...] | None  # as `jaxspec.speculate` takes end tokens
-
 
 class _Replayed(NamedTuple):
   """Parameters of a verifier with given first tokens."""
@@ -87,11 +85,10 @@ class TwoEnds:
 
   Args:
     first: shape and type of token 0.
-    never: value for no end token, with the shape of the end tokens of later calls.
   """
 
-  def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct, never: EndTokens):
-    self._parts, self._max_len, self._first, self._never = parts, max_len, first, never
+  def __init__(self, parts: Parts, max_len: int, first: jax.ShapeDtypeStruct):
+    self._parts, self._max_len, self._first = parts, max_len, first
     self._drafter, self._verifier = parts.pair()
     self._steps: dict[int, _Steps] = {}
     window, verifier = self._drafter.window, _replayed(self._verifier)
@@ -115,12 +112,12 @@ class TwoEnds:
     self,
     keys: Key,
     condition: PyTree,
-    end_tokens: EndTokens,
+    end_token: int | None,
     tokens: HostArray | None = None,
     codec: RoundCodec | None = None,
   ) -> tuple[_Replayed, TargetSide, DraftSide]:
     """The target's parameters and both sides after the prefill; ``tokens [1, N]`` are the given ones."""
-    parts, end = self._parts, loop.end_array(end_tokens)
+    parts, end = self._parts, loop.end_array(end_token)
     # A drafter must not decide about token 0 if it is given.
     prefix = max(parts.target_prefix, 1) if tokens is not None and self._drafter.may_accept_locally else parts.target_prefix
     known = 0 if tokens is None else self._max_len
@@ -135,7 +132,7 @@ class TwoEnds:
     return params, target, side
 
   def decode(
-    self, keys: Key, condition: PyTree, end_tokens: EndTokens, codec: RoundCodec | None = None
+    self, keys: Key, condition: PyTree, end_token: int | None, codec: RoundCodec | None = None
   ) -> tuple[DecodeResult, list[_Exchange]]:
     """Decodes one row; returns the result and its exchanges.
 
@@ -143,8 +140,8 @@ class TwoEnds:
       codec: codec of drafts and replies; None exchanges them without encoding.
     """
     parts, exchanges = self._parts, []
-    params, target, side = self._start(keys, condition, end_tokens, codec=codec)
-    agreement = Agreement(self._max_len, loop.end_tuple(end_tokens))
+    params, target, side = self._start(keys, condition, end_token, codec=codec)
+    agreement = Agreement(self._max_len, loop.end_tuple(end_token))
     alone, calls = rounds.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
       before, round_, steps = side.cursor, int(side.cursor.round), self._at(side.cursor)
@@ -181,7 +178,7 @@ class TwoEnds:
   ) -> None:
     """Reads the tokens of a decoded row one by one, and drafts and judges again wherever a round began."""
     draft_params = self._parts.params.draft
-    params, target, side = self._start(keys, condition, self._never, out.tokens)
+    params, target, side = self._start(keys, condition, None, out.tokens)
     for exchange in exchanges:
       while int(side.cursor.length[0]) < exchange.length:
         steps = self._at(side.cursor)

@@ -1,4 +1,4 @@
-"""From released folders of Janus-Pro to images, on the command line and by every method."""
+"""From released folders of Janus-Pro to images, on the command line and by every kind of method."""
 
 import pytest
 
@@ -6,17 +6,15 @@ from tests.cli.drawn_images import draw_by
 from tests.conversion.commands import write_fields
 from tests.models import janus_golden as golden
 
+# A method for each kind of drafts, and those that read the codebook and the grid of the images.
 METHODS = {
   "ar": (),
   "speculative": ("--gamma", 2),
   "sjd": ("--window", 3),
-  "gsd": ("--window", 3, "--group-size", 4, "--max-distance", 0.5),
   "lantern": ("--gamma", 2, "--num-neighbours", 3),
-  "scaled": ("--window", 3, "--factor", 2),
-  "sqs": ("--max-drafts", 2),
   "rows": ("--width", 2, "--row-window", 3),
 }
-DRAFTING = ("speculative", "lantern", "sqs")
+DRAFTING = ("speculative", "lantern")
 HEADS = ("eagle", "eagle-chain", "eagle-lantern", "block-head", "ciar")
 
 

@@ -24,6 +24,7 @@ from jaxspec.serving.server.bearer_tokens import TokenFile, new_token
 from jaxspec.serving.server.quotas import Quota
 from jaxspec.serving.server.server import Listen, Server
 from jaxspec.serving.wire.cloud import CloudError, Status
+from tests import shallow
 from tests.cli import fake_bundle, fake_language
 from tests.serving.edge.toy_engine import ToyEngine
 
@@ -346,14 +347,16 @@ def test_images_with_guidance(run, images, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("coding", ["lazy", "half"])
-def test_the_shipped_pair(run, coding):
-  """Eight seeds: over a server text and bits are those of one process that decodes row by row, as an edge does.
+def test_the_shipped_pair(run, coding, tmp_path):
+  """Cut to one block, eight seeds: over a server text and bits are those of one process that decodes row by row, as an
+  edge does.
 
   Of replies in one part and in two; tests/serving has all codings. In larger batches sums are rounded in another order,
   which ``half`` can make visible in one process too.
   """
+  shallow.write(tmp_path, "wordnet")  # the name loads it here
   options = dict(coding=coding, sparsifier="topk", support=32, max_drafts=6)
-  texts = ("--text", "river: a", "--max-tokens", 24, "--samples", 8)
+  texts = ("--checkpoint", "wordnet", "--text", "river: a", "--max-tokens", 24, "--samples", 8)
   settings = (*texts, "--method", "sqs", *flags(**options), *JSON, "--matmul-precision", "float32")
   sizes = dict(max_len=24, max_prompt=32, matmul_precision="float32", **SIZES)
   with jaxspec.serve("wordnet", methods=[Sqs(**options)], **sizes) as server:

@@ -15,7 +15,7 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 @pytest.fixture
-def compiled(compiled_copies):
+def compiled(compiled_operations):
   """Counts programs by name, those out of the persistent cache too."""
   found = collections.Counter()
 

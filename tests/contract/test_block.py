@@ -15,7 +15,7 @@ from jaxspec.rules.block_rule import block
 from jaxspec.rules.exact_distribution import exact_block_distribution
 from jaxspec.serving.wire.method_codecs import codec_of
 from jaxspec.serving.wire.profiles import rule_of
-from jaxspec.testing import Tape, enumerate_outcomes
+from jaxspec.testing import Tape, enumerate_outcomes, fast_keys
 from jaxspec.verifiers.target import target_logits
 from tests.contract import networks
 from tests.contract.tables import CERTAIN, QUARTERS, log_side, probabilities
@@ -73,22 +73,25 @@ def test_every_outcome_of_a_window(recycle):
 
 
 def _draft(seed, rows=5, window=3, vocab=4):
-  keys = jax.random.split(jax.random.key(seed), 3)
-  proposal, target = jax.random.normal(keys[0], (rows, window, vocab)), jax.random.normal(keys[1], (rows, window + 1, vocab))
-  tokens = jax.random.categorical(keys[2], proposal).astype(jnp.int32)
-  return Draft.chain(tokens, proposal, jnp.asarray([3, 2, 1, 0, 3], jnp.int32), 0), target
+  generator = np.random.default_rng(seed)
+  proposal, target = (generator.normal(size=(rows, size, vocab)).astype(np.float32) for size in (window, window + 1))
+  tokens = np.argmax(proposal + generator.gumbel(size=proposal.shape), axis=-1).astype(np.int32)
+  number = np.asarray([3, 2, 1, 0, 3], np.int32)
+  return Draft.chain(jnp.asarray(tokens), jnp.asarray(proposal), jnp.asarray(number), 0), jnp.asarray(target)
 
 
 def test_stops_and_residuals_are_those_of_the_paper():
   """One uniform number chooses the accepted drafts; 400 others cover every quantile of the token after them."""
   draft, target = _draft(5, rows=4)
   draft = draft._replace(num_drafted=jnp.full((4,), 3, jnp.int32))
-  p, q = (np.asarray(jax.nn.softmax(logits), np.float64) for logits in (target, draft.proposal))
-  judge = jax.jit(lambda keys, draft, target: block((), keys, draft, target))
+  p, q = (networks.softmax(logits) for logits in (target, draft.proposal))
+  judge, stops = jax.jit(lambda keys, draft, target: block((), keys, draft, target)), jax.jit(block.stop_prob)
   quantiles = (np.arange(400) + 0.5) / 400
   for row in range(4):
-    one = jax.tree.map(lambda leaf, row=row: jnp.repeat(leaf[row : row + 1], 400, axis=0), (draft, target))
-    reach, stop = [1.0], np.asarray(block.stop_prob(*one))[0]
+    one = jax.tree.map(
+      lambda leaf, row=row: jnp.asarray(np.repeat(np.asarray(leaf)[row : row + 1], 400, axis=0)), (draft, target)
+    )
+    reach, stop = [1.0], np.asarray(stops(*one))[0]
     for index, token in enumerate(np.asarray(draft.tokens)[row]):
       rest = np.maximum(reach[index] * p[row, index] - q[row, index], 0)
       assert stop[index] == pytest.approx(rest.sum() / (rest.sum() + 1 - reach[index]), abs=1e-5)
@@ -105,7 +108,7 @@ def test_stops_and_residuals_are_those_of_the_paper():
 def test_a_single_draft_is_tested_as_by_the_lossless_rule():
   draft, target = _draft(0, window=1)
   draft = draft._replace(num_drafted=jnp.minimum(draft.num_drafted, 1))
-  judge = lambda rule: rule((), rng.row_keys(jax.random.key(3), 5), draft, target)
+  judge = lambda rule: rule((), fast_keys(3, 5), draft, target)
   together, alone = jax.jit(lambda: (judge(block), judge(jaxspec.lossless)))()
   jax.tree.map(np.testing.assert_array_equal, together, alone)
 
@@ -122,7 +125,7 @@ def test_padding_may_be_anything():
   draft, target = _draft(2)
   beyond = (jnp.arange(3)[None] >= draft.num_drafted[:, None])[..., None]
   padded = draft._replace(proposal=jnp.where(beyond, jnp.nan, draft.proposal))
-  judge = jax.jit(lambda draft: block((), rng.row_keys(jax.random.key(4), 5), draft, target))
+  judge = jax.jit(lambda draft: block((), fast_keys(4, 5), draft, target))
   found = judge(padded)
   jax.tree.map(np.testing.assert_array_equal, found, judge(draft))
   assert (found.num_accepted <= draft.num_drafted).all()

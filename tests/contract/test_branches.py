@@ -150,23 +150,23 @@ CONTEXT = BuildContext(SamplingConfig(), TokenSpace(vocab_size=V, num_tokens=N))
 
 def test_a_sibling_follows_its_row_whether_the_main_draft_was_kept_or_not():
   """Frequencies of the sibling given the main draft, for drafts of another distribution than that of the last pass."""
-  rows, width = 20_000, 4
-  law, old = (jax.random.dirichlet(jax.random.key(seed), jnp.ones(width)) for seed in range(2))
-  stale = jax.random.categorical(jax.random.key(2), jnp.log(old), shape=(rows, WINDOW))
+  rows, width, generator = 20_000, 4, np.random.default_rng(0)
+  law, old = generator.dirichlet(np.ones(width), 2)
+  stale = generator.choice(width, (rows, WINDOW), p=old)
   main = JacobiDrafter(window=WINDOW, vocab_size=width, grid=8, recycle="coupled")
-  keys, ones = rng.row_keys(3, rows), jnp.ones((rows,), jnp.int32)
+  keys, ones = testing.fast_keys(3, rows), jnp.ones((rows,), jnp.int32)
   cursor = jaxspec.Cursor(0 * ones, ones, ones > 0, jnp.int32(0))
   state, _ = main.init((), keys, ClassLabels(jnp.zeros((rows,), jnp.int32)), 8, None)
-  of = lambda probs: jnp.broadcast_to(jnp.log(probs), (rows, WINDOW, width))
+  of = lambda probs: jnp.asarray(np.tile(np.log(probs), (rows, WINDOW, 1)), jnp.float32)
   state = state._replace(
-    logits=of(law), old_logits=of(old), old_tokens=stale.astype(jnp.int32), num_recycled=jnp.full((rows,), WINDOW)
+    logits=of(law), old_logits=of(old), old_tokens=jnp.asarray(stale, jnp.int32), num_recycled=jnp.full((rows,), WINDOW)
   )
   draft = jax.jit(lambda keys: JacobiTreeDrafter(main, 2, 1).draft((), keys, state, cursor)[0])(keys)
   first, second = np.asarray(draft.tokens[:, 0]), np.asarray(draft.tokens[:, WINDOW])
-  kept = first == np.asarray(stale[:, 0])
+  kept = first == stale[:, 0]
   assert 0.2 < kept.mean() < 0.9
   for token in range(width):
-    rest = np.asarray(law).copy()
+    rest = law.copy()
     rest[token] = 0
     for chosen in (kept, ~kept):
       seen = second[(first == token) & chosen]
@@ -199,12 +199,12 @@ def test_the_tree_of_a_window():
 def test_a_position_with_too_few_tokens_repeats_its_draft():
   """Two tokens have mass: the third candidate is a copy of the first, and the contract of drafts holds."""
   drafter = JacobiTreeDrafter(JacobiDrafter(window=2, vocab_size=V, recycle="fresh"), 3, 1)
-  state, _ = drafter.init((), rng.row_keys(0, 8), ClassLabels(jnp.zeros(8, jnp.int32)), 6, None)
+  state, _ = drafter.init((), testing.fast_keys(0, 8), ClassLabels(jnp.zeros(8, jnp.int32)), 6, None)
   logits = jnp.asarray([0.0, -jnp.inf, 0.5])
   state = state._replace(logits=jnp.broadcast_to(logits, (8, 2, V)), num_recycled=jnp.full((8,), 2, jnp.int32))
   ones = jnp.ones((8,), jnp.int32)
   cursor = jaxspec.Cursor(0 * ones, ones, ones > 0, jnp.int32(0))
-  draft = jax.jit(lambda keys: drafter.draft((), keys, state, cursor)[0])(rng.row_keys(1, 8))
+  draft = jax.jit(lambda keys: drafter.draft((), keys, state, cursor)[0])(testing.fast_keys(1, 8))
   tokens = np.asarray(draft.tokens)[:, [0, 2, 3]]
   np.testing.assert_array_equal(tokens[:, 2], tokens[:, 0])
   np.testing.assert_array_equal(tokens[:, 1], 2 - tokens[:, 0])

@@ -10,7 +10,7 @@ import pytest
 import jaxspec
 from jaxspec import methods, testing
 from jaxspec.codecs.codec import topk_lattice
-from jaxspec.core import loop, rng, rounds
+from jaxspec.core import rng, rounds
 from jaxspec.drafters.sqs_drafter import SqsDrafter, SqsParams
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.lossless_sparse import lossless_sparse
@@ -106,18 +106,22 @@ def test_a_length_that_reads_its_drafts_shows():
 
 
 def test_recorded_lengths_give_the_same_tokens():
-  """A decode that chooses, and one whose rounds have the lengths that it chose."""
-  keys, found = jax.vmap(jax.random.key)(jnp.arange(40)), []
-  condition = ClassLabels(jnp.zeros((40,), jnp.int32))
-  out = jaxspec.speculate(_params(3), keys, condition, max_len=N, **_parts())
-  counted = np.zeros((40, len(LENGTHS)), np.int32)
-  for side in loop.iterate(_params(3), keys, condition, max_len=N, **_parts()):
-    now = np.asarray(side.drafter.choice.rounds[:, 0])
+  """A decode that chooses, and one whose rounds have the lengths that it chose, over every outcome of the draws."""
+  tape, found = _tape(), []
+  rows = tape.num_rows
+  condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
+  out = jaxspec.speculate(_params(3), tape.keys(), condition, max_len=N, **_parts())
+  start, _, step = _steps()
+  chooses = _params(3, jnp.asarray(np.tile(TIMES, (rows, 1))))  # the shapes of forced lengths: the same programs
+  state, counted = start(chooses, tape.keys(), condition), np.zeros((rows, len(LENGTHS)), np.int32)
+  for _ in range(N - 1):
+    state = step(chooses, state)
+    now = np.asarray(state.draft_side.drafter.choice.rounds[:, 0])
     found.append((now - counted).argmax(axis=1))
     counted = now
-  recorded = lambda number, tokens, drafts: jnp.asarray(found[number + 1] if number + 1 < len(found) else found[-1])
-  np.testing.assert_array_equal(_by_hand(keys, 3, recorded), out.tokens)
-  assert len({tuple(row) for row in np.stack(found[1:], axis=1)}) > 1
+  recorded = lambda number, tokens, drafts: jnp.asarray(found[number])
+  np.testing.assert_array_equal(_by_hand(tape.keys(), 3, recorded), out.tokens)
+  assert len({tuple(row) for row in np.stack(found, axis=1)}) > 1
 
 
 CONTRACT = {

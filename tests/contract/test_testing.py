@@ -49,22 +49,24 @@ def test_tapes_draw_what_they_hold():
 def test_a_tape_of_a_rule():
   tests = np.array([[0.25, 0.75], [0.5, 0.125]])
   keys = Tape.of_rule(tests, 0.375).keys()
-  np.testing.assert_allclose(rng.uniforms(jax.random.clone(keys), 2), tests, atol=1e-6)
-  np.testing.assert_allclose(rng.final_uniform(keys), 0.375, atol=1e-6)
+  uniforms, final = jax.jit(lambda keys: (rng.uniforms(jax.random.clone(keys), 2), rng.final_uniform(keys)))(keys)
+  np.testing.assert_allclose(uniforms, tests, atol=1e-6)
+  np.testing.assert_allclose(final, 0.375, atol=1e-6)
 
 
 def test_fast_keys_are_random():
   """Uniform, and independent between rows, streams, rounds and offsets."""
-  keys = [
-    rng.stream_keys(testing.fast_keys(0, 500), stream, jnp.int32(r))
-    for stream in (rng.Stream.DRAFT, rng.Stream.VERIFY)
-    for r in (0, 1)
-  ]
-  draws = np.concatenate([np.asarray(rng.uniforms(key, 4)) for key in keys], axis=1)  # [500, 16]
+  streams = [(stream, r) for stream in (rng.Stream.DRAFT, rng.Stream.VERIFY) for r in (0, 1)]
+
+  @jax.jit
+  def draw(keys):
+    return [rng.uniforms(rng.stream_keys(jax.random.clone(keys), stream, jnp.int32(r)), 4) for stream, r in streams]
+
+  draws = np.concatenate(draw(testing.fast_keys(0, 500)), axis=1)  # [500, 16]
   assert stats.kstest(draws.ravel(), "uniform").pvalue > 0.01
   assert np.abs(np.corrcoef(draws.T) - np.eye(16)).max() < 4.5 / 500**0.5
   assert np.abs(np.corrcoef(draws[:-1].ravel(), draws[1:].ravel())[0, 1]) < 4 / draws.size**0.5
-  normals = np.asarray(jax.vmap(lambda key: jax.random.normal(key, (20,)))(testing.fast_keys(1, 500)))
+  normals = np.asarray(jax.jit(jax.vmap(lambda key: jax.random.normal(key, (20,))))(testing.fast_keys(1, 500)))
   assert_same_cdf(normals, ndtr)
 
 

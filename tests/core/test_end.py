@@ -45,7 +45,7 @@ def _cut(tokens, ends):
 def test_rows_are_cut_after_their_first_end_token(method):
   params, kwargs, condition = _decoder(method)
   key = jax.random.key(4)
-  never = None if method == "chain" else (-1, -1)  # the same number as below, so that one program serves all
+  never = None if method == "chain" else (TARGET.vocab_size,) * 2  # as many as below, so that one program serves all
   free = jaxspec.speculate(params, key, condition, **kwargs, max_len=N, end_token=never)
   assert (np.asarray(free.lengths) == N).all()
   ended_on = set()

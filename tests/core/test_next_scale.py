@@ -15,7 +15,8 @@ from jaxspec.models.tokenizers.scale_quantizer import ScaleQuantizer
 from jaxspec.models.tokenizers.var_vae import VARVAEConfig, var_vae_fns
 from jaxspec.models.var.var import VARConfig, scales, var_fns
 from jaxspec.sampling.scale_network import scale_sampling
-from jaxspec.testing import assert_same_distribution
+from jaxspec.testing import assert_same_distribution, fast_keys
+from jaxspec.testing.toys import softmax
 from tests.core.next_scale import ScaleParams, generate_scales
 from tests.models import var_golden as golden
 
@@ -141,18 +142,22 @@ def test_maps_follow_the_distribution_of_the_network():
   toy, rows = _toy(), 1 << 14
   sampling = scale_sampling(3, cfg=1.0, temperature=1.3)
   labels = ClassLabels(jnp.ones((rows,), jnp.int32))
-  out = generate_scales(toy.fns, toy.vae, toy.params, jax.random.key(5), labels, sampling)
+  out = generate_scales(toy.fns, toy.vae, toy.params, fast_keys(5, rows), labels, sampling)
   pairs = np.asarray(out.tokens)[:, [0, 3]]
   maps = jnp.arange(5, dtype=jnp.int32)[:, None]  # all values of scale 0
   classes = ClassLabels(jnp.asarray([1] * 5 + [3] * 5, jnp.int32))
-  values = toy.vae.value(toy.params.tokenizer, maps, 0)
-  inputs = jnp.einsum("ph,qw,bhwc->bpqc", *[scales.area_matrix(3, 2)] * 2, values).reshape(5, 4, 4)
-  conditioned = toy.fns.condition(toy.params.target, classes)
-  output, _ = toy.fns.apply(toy.params.target, conditioned, jnp.concatenate([inputs, inputs]), first=0, end=2)
-  conditional, null = np.split(np.asarray(output.logits), 2)
-  probs = lambda logits: jax.nn.softmax(logits / 1.3, axis=-1)
-  of_first = np.asarray(probs(conditional[0, 0]))  # unguided
-  of_second = np.asarray(probs(1.5 * conditional[:, 3] - 0.5 * null[:, 3]))  # the second of three scales has half the weight
+
+  @jax.jit
+  def scored(params):
+    values = toy.vae.value(params.tokenizer, maps, 0)
+    inputs = jnp.einsum("ph,qw,bhwc->bpqc", *[scales.area_matrix(3, 2)] * 2, values).reshape(5, 4, 4)
+    conditioned = toy.fns.condition(params.target, classes)
+    return toy.fns.apply(params.target, conditioned, jnp.concatenate([inputs, inputs]), first=0, end=2)[0].logits
+
+  conditional, null = np.split(np.asarray(scored(toy.params)), 2)
+  probs = lambda logits: softmax(logits / 1.3)
+  of_first = probs(conditional[0, 0])  # unguided
+  of_second = probs(1.5 * conditional[:, 3] - 0.5 * null[:, 3])  # the second of three scales has half the weight
   assert_same_distribution(pairs, of_first[:, None] * of_second)
 
 

@@ -48,7 +48,7 @@ CLOUD, EDGE = _network(1), _network(2, inter_head=True)
 
 
 def _keys():
-  return jax.random.split(jax.random.key(3), ROWS)
+  return fast_keys(3, ROWS)
 
 
 def _draw(method, target=CLOUD, draft=EDGE):
@@ -119,11 +119,11 @@ def test_an_inter_head_changes_the_radii_alone():
   plain["head"]["bias"] = plain["head"]["bias"] + EDGE.params.network["inter_head"]["centre_bias"][0]
   bare = Network(ScaleNetwork(var_fns(config), EDGE.fns.tokenizer), EDGE.params._replace(network=plain))
   side, other = SAMPLING.side(EDGE), SAMPLING.side(bare)
-  hear = lambda network, side: network.fns.hear(side, network.fns.start(side, LABELS), [], first=0, end=1)[0][0]
-  with_head, without = hear(EDGE, side), hear(bare, other)
+  hear = lambda fns: jax.jit(lambda side: fns.hear(side, fns.start(side, LABELS), [], first=0, end=1)[0][0])
+  with_head, without = hear(EDGE.fns)(side), hear(bare.fns)(other)
   np.testing.assert_allclose(with_head.centre, without.centre, rtol=1e-5, atol=1e-5)
   assert np.all(with_head.radius > 0) and not np.any(without.radius) and with_head.radius.shape == (ROWS, 1, 1, networks.V)
-  fresh = EDGE.fns.model.init(jax.random.key(0))["inter_head"]
+  fresh = jax.jit(EDGE.fns.model.init)(jax.random.key(0))["inter_head"]
   assert jax.nn.softplus(fresh["radius_bias"]) == pytest.approx(0.5) and not np.any(fresh["radius_weight"])
   scores = jnp.asarray([[0.0, 1.0, 5.0], [2.0, 2.0, 2.0]])
   np.testing.assert_allclose(pooled(scores, None), [2.0, 2.0])

@@ -1,12 +1,12 @@
 """`repr` of values with networks and arrays: one readable line."""
 
-import jax
 import numpy as np
 import pytest
 
 import jaxspec
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.rules.audited import TokenAudit
+from tests.helpers import random_params
 
 CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tokens=64, num_classes=3)
 LARGE = np.zeros((30, 30))
@@ -15,7 +15,7 @@ LARGE = np.zeros((30, 30))
 @pytest.fixture(scope="module")
 def network():
   fns = llamagen_fns(CONFIG)
-  return jaxspec.Network(fns, fns.init(jax.random.key(0)), CONFIG, {"figures": list(range(1000))}, "small")
+  return jaxspec.Network(fns, random_params(fns, 0), CONFIG, {"figures": list(range(1000))}, "small")
 
 
 def test_networks_and_decoders(network):

@@ -21,7 +21,7 @@ from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
-from jaxspec.testing import assert_same_distribution
+from jaxspec.testing import assert_same_distribution, fast_keys
 from jaxspec.testing.toys import softmax
 from jaxspec.training.distillation.block_head_student import block_inputs
 from tests.helpers import CAPTIONS, TARGET, eagle_condition, markov_fns, random_params, slow_but
@@ -51,7 +51,7 @@ def test_rows_are_those_of_one_pass_over_the_committed_features(name, guided):
   parts, rows = decoder(name, guided=guided).parts, 3
   drafter, verifier = parts.pair()
   pair, condition = dict(drafter=drafter, verifier=verifier), eagle_condition(name, rows)
-  state = jax.jit(functools.partial(rounds.start, max_len=N, **pair))(parts.params, jax.random.key(1), condition)
+  state = jax.jit(functools.partial(rounds.start, max_len=N, **pair))(parts.params, fast_keys(1, rows), condition)
   step = jax.jit(functools.partial(rounds.decode_round, **pair))
   for _ in range(3):
     state = step(parts.params, state)
@@ -113,7 +113,7 @@ def test_training_reads_what_a_decode_reads():
 def test_sequences_follow_the_target_s_distribution():
   """The first three tokens of a transformer, committed by rounds of three drafts, against its joint distribution."""
   rows, vocab, bound = 4096, TARGET.vocab_size, decoder("classes", temperature=3.0)
-  out = bound(ClassLabels(jnp.ones((rows,), jnp.int32)), key=jax.random.key(7), max_len=3)
+  out = bound(ClassLabels(jnp.ones((rows,), jnp.int32)), key=fast_keys(7, rows), max_len=3)
   assert out.counters.accepted.sum() > rows / 4
   pairs = np.stack(np.meshgrid(np.arange(vocab), np.arange(vocab), indexing="ij"), -1).reshape(-1, 2)
   inputs = Prefixed(ClassLabels(jnp.ones((len(pairs),), jnp.int32)), jnp.asarray(pairs, jnp.int32))

@@ -22,9 +22,10 @@ from jaxspec.models.conditions import ClassLabels, Prefixed
 from jaxspec.rules.greedy import greedy
 from jaxspec.rules.lossless_sparse import lossless_sparse
 from jaxspec.sampling.logit_processing import sample
+from jaxspec.testing import fast_keys
 from jaxspec.verifiers.ciar_target import CiarVerifier
 from tests import ciar_pair
-from tests.ciar_pair import INFINITY, gated_params, keys_of, log, markov_gated
+from tests.ciar_pair import INFINITY, gated_params, log, markov_gated
 from tests.helpers import labels, markov_fns, markov_joint, side
 from tests.sqs_pair import tables
 
@@ -32,6 +33,7 @@ from tests.sqs_pair import tables
 # irrelevant lengths of runs, prefixes and rules are those of another test. Passes have two widths, a window alone and one
 # with pending tokens: each width is compiled in every program.
 N, ROWS, PREFIX = 16, 4, 5
+keys_of = functools.partial(fast_keys, 0)
 networks = functools.partial(ciar_pair.networks, cloud_layers=1)
 transformer_gated = functools.partial(ciar_pair.transformer_gated, widths=(4, 8), cloud_layers=1)
 
@@ -76,7 +78,7 @@ def test_a_closed_gate_is_lossless_by_chi_square(sent):
     params, kwargs = markov_gated(p, q, window=3, rule=lossless_sparse, draw=SparseDraw(codec))
     params = params._replace(draft=params.draft._replace(draw=TopKParams(jnp.int32(2))))
   rows = 20_000
-  out = jaxspec.speculate(params, jax.random.key(0), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs)
+  out = jaxspec.speculate(params, keys_of(rows), ClassLabels(jnp.zeros((rows,), jnp.int32)), max_len=4, **kwargs)
   seen = np.bincount(np.ravel_multi_index(tuple(np.asarray(out.tokens).T), (4,) * 4), minlength=4**4)
   expected = markov_joint(p, 4).ravel()
   expected = expected / expected.sum() * rows

@@ -15,6 +15,7 @@ from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
 from jaxspec.models.heads.feature_head import attach
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.rules.tree_rule import tree_rule
+from jaxspec.testing import fast_keys
 from jaxspec.verifiers.target import target_features
 from tests.helpers import TARGET, eagle_condition, random_params, side, tiny_eagle
 
@@ -35,7 +36,7 @@ def test_caches_after_some_rounds_equal_fresh_ones(name):
   condition = eagle_condition(name, rows)
   start = jax.jit(functools.partial(rounds.start, max_len=N, **kwargs))
   step = jax.jit(functools.partial(rounds.decode_round, **kwargs))
-  state = start(params, jax.random.key(1), condition)
+  state = start(params, fast_keys(1, rows), condition)
   for _ in range(4):
     state = step(params, state)
   edge = state.draft_side

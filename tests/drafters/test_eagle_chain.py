@@ -16,6 +16,7 @@ from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.models.conditions import ClassLabels, Pairs, Prefixed
 from jaxspec.models.guidance import guided
 from jaxspec.models.heads.eagle_head import EagleConfig, eagle_fns
+from jaxspec.testing import fast_keys
 from tests.helpers import CAPTIONS, TARGET, eagle_condition, tiny_eagle
 
 N = 16
@@ -29,7 +30,7 @@ def test_drafted_distributions_are_those_of_one_pass_over_the_committed_features
   params, kwargs, host, head = tiny_eagle(name, temperature=2.0, chain=3, combined=combined)
   rows = 3
   condition = eagle_condition(name, rows)
-  state = jax.jit(functools.partial(rounds.start, max_len=N, **kwargs))(params, jax.random.key(1), condition)
+  state = jax.jit(functools.partial(rounds.start, max_len=N, **kwargs))(params, fast_keys(1, rows), condition)
   step = jax.jit(functools.partial(rounds.decode_round, **kwargs))
   for _ in range(3):
     state = step(params, state)
@@ -64,8 +65,8 @@ def test_drafted_distributions_are_those_of_one_pass_over_the_committed_features
 def test_greedy_decoding_gives_the_target_s_own_tokens():
   params, kwargs, *_ = tiny_eagle("captions", temperature=0.0, chain=3, combined=True)
   condition = eagle_condition("captions", 4)
-  plain = jaxspec.autoregress(params, jax.random.key(0), condition, verifier=kwargs["verifier"], max_len=N)
-  chained = jaxspec.speculate(params, jax.random.key(1), condition, max_len=N, **kwargs)
+  plain = jaxspec.autoregress(params, fast_keys(0, 4), condition, verifier=kwargs["verifier"], max_len=N)
+  chained = jaxspec.speculate(params, fast_keys(1, 4), condition, max_len=N, **kwargs)
   np.testing.assert_array_equal(plain.tokens, chained.tokens)
 
 
@@ -99,7 +100,7 @@ def test_sequences_follow_the_target_s_distribution():
   rows, vocab = 16384, TARGET.vocab_size
   params, kwargs, host, _ = tiny_eagle("classes", temperature=3.0, chain=2)
   condition = ClassLabels(jnp.ones((rows,), jnp.int32))
-  out = jaxspec.speculate(params, jax.random.key(7), condition, max_len=3, **kwargs)
+  out = jaxspec.speculate(params, fast_keys(7, rows), condition, max_len=3, **kwargs)
   assert out.counters.accepted.sum() > rows / 4
 
   pairs = np.stack(np.meshgrid(np.arange(vocab), np.arange(vocab), indexing="ij"), -1).reshape(-1, 2)

@@ -21,11 +21,13 @@ from jaxspec.serving.server.served_profile import ServedProfile
 from jaxspec.serving.wire.ciar_codec import CiarCodec
 from jaxspec.serving.wire.ciar_message import CiarLimits, read_ciar, write_ciar
 from jaxspec.serving.wire.framing import MessageError
+from jaxspec.testing import fast_keys
 from tests.ciar_pair import INFINITY, keys_of, networks, transformer_gated
 from tests.helpers import DRAFT, TARGET, labels, random_params
 
 # Runs are short, so that some end without an exchange. The tests before that of the link share their programs.
 N, ROWS, WINDOW = 16, 4, 3
+short_keys = functools.partial(fast_keys, 0)  # they compile fast; a server draws with keys of JAX
 PHI = interval_features_fns(IntervalFeaturesConfig(TARGET.dim, DRAFT.dim, TARGET.vocab_size, hidden=8))
 
 
@@ -37,7 +39,7 @@ def pair(inject="both", *, trained=True, **options):
   return params._replace(draft=params.draft._replace(features=phi)), kwargs
 
 
-def run(params, kwargs):
+def run(params, kwargs, keys_of=short_keys):
   kwargs = kwargs | dict(loop="host")
   return jax.tree.map(np.asarray, jaxspec.speculate(params, keys_of(ROWS), labels(ROWS), max_len=N, **kwargs))
 
@@ -58,7 +60,7 @@ def test_limits_hold_with_features():
   np.testing.assert_array_equal(run(*pair(tau=INFINITY)).tokens, without(INFINITY).tokens)
   params, kwargs = pair(tau=0.15, prefix=N)
   plain = jaxspec.TargetVerifier(networks()[0], jaxspec.lossless, warp=jaxspec.Warp())
-  alone = jaxspec.autoregress(params, keys_of(ROWS), labels(ROWS), verifier=plain, max_len=N)
+  alone = jaxspec.autoregress(params, short_keys(ROWS), labels(ROWS), verifier=plain, max_len=N)
   np.testing.assert_array_equal(run(params, kwargs).tokens, alone.tokens)
 
 
@@ -69,7 +71,7 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
   params, kwargs = pair(inject, tau=0.35)
   cloud, weights, *_ = networks()
   sizes = dict(max_len=N, end_token=loop.end_array(None), target_prefix=0)
-  state = loop._start(params, keys_of(ROWS), labels(ROWS), **sizes, **kwargs)
+  state = loop._start(params, short_keys(ROWS), labels(ROWS), **sizes, **kwargs)
   for _ in range(3):
     state = loop._round(params, state, **kwargs)
   edge, inside = state.draft_side, np.arange(N)[None] < np.asarray(state.draft_side.cursor.length)[:, None]
@@ -95,7 +97,7 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
 @pytest.mark.slow
 def test_a_cloud_gives_the_tokens_of_the_loop():
   params, kwargs = pair(tau=0.25, rule=greedy, prefix=2, cloud_layers=1)
-  out, codec = run(params, kwargs), CiarCodec(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
+  out, codec = run(params, kwargs, keys_of), CiarCodec(TARGET.vocab_size, WINDOW, feature_width=PHI.width)
   sizes = EngineSettings(max_streams=1, max_rows=1, max_len=N, widths=(8,))
   example = ClassLabels(np.full(1, TARGET.num_classes - 1, np.int32))
   cloud = LocalCloud(Engine(params.target, networks(1)[0], [ServedProfile(codec)], example=example, settings=sizes))

@@ -1,15 +1,35 @@
 """Committed tables as tests of the pages read them."""
 
+import functools
 import json
+from typing import Any
 
-from experiments.run import RESULTS
+from experiments.engine import claims
+from experiments.run import RESULTS, documents
 
 DOCS = RESULTS.parents[1] / "docs" / "results"
 
 
+@functools.cache
+def committed() -> dict[str, dict[str, Any]]:
+  """The documents of all committed tables, read once."""
+  return documents(RESULTS)
+
+
+@functools.cache
+def verdicts_of(name: str) -> dict[tuple[str, str], claims.Verdict]:
+  """The comparisons of a committed table of scenes, computed once."""
+  return claims.verdicts(committed()[name])
+
+
+@functools.cache
+def _document(name: str) -> dict[str, Any]:
+  return json.loads((RESULTS / f"{name}.json").read_text())
+
+
 def rows_of(name: str) -> dict[str, dict]:
   """Rows of a committed table by their label."""
-  return {row["label"]: row for row in json.loads((RESULTS / f"{name}.json").read_text())["rows"]}
+  return {row["label"]: row for row in _document(name)["rows"]}
 
 
 def table_of(name: str) -> list[str]:

@@ -5,9 +5,9 @@ import statistics
 
 import pytest
 
-from experiments.engine import claims, seeds
-from experiments.run import RESULTS, documents
-from tests.experiments.measured import DOCS, rows_of, table_of
+from experiments.engine import seeds
+from experiments.run import RESULTS
+from tests.experiments.measured import DOCS, committed, rows_of, table_of, verdicts_of
 
 
 def test_what_a_call_costs():
@@ -44,7 +44,7 @@ def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
   assert is_worse["Random"] and is_worse[f"CoDe({percent / 100:g})"] and is_worse["Entropy-Lens"] == (percent < 40)
   assert not (is_worse["Entropy"] or is_worse["max-prob"] or is_worse["U-HLM"])
   assert ("plain decoding is better by correct images" in apart) == (percent < 40)
-  found = claims.verdicts(documents(RESULTS)[name])
+  found = verdicts_of(name)
   detectable = {label: round(100 * found[label, "right"].detectable, 1) for label in rows if label != "CIAR"}
   near = [detectable[label] for label in ("Entropy", "max-prob", "U-HLM")]
   assert (min(near), max(near)) == {20: (5.4, 5.6), 30: (4.5, 4.7), 40: (2.6, 3.1)}[percent]
@@ -84,7 +84,7 @@ def test_threshold_prefix_and_discrete_sets():
   (line,) = [line for line in (DOCS / "lossy.md").read_text().splitlines() if "a prefix of 6 % is better than none" in line]
   assert "not significant" in line and "8.1 points" in line
   sets = right("scenes_ciar_discrete")
-  found = claims.verdicts(documents(RESULTS)["scenes_ciar_discrete"])
+  found = verdicts_of("scenes_ciar_discrete")
   detectable = [100 * found[label, "right"].detectable for label in sets if label.startswith("k ")]
   assert len(sets) == 9 and (round(min(detectable), 1), round(max(detectable), 1)) == (3.9, 4.3)
   assert all(abs(value - sets["CIAR"]) < 0.45 for label, value in sets.items() if label.startswith("k "))
@@ -92,7 +92,7 @@ def test_threshold_prefix_and_discrete_sets():
 
 def trained_means(name):
   """Correct images in percent by setting, over its trainings."""
-  groups = seeds.settings_of(documents(RESULTS)[name])
+  groups = seeds.settings_of(committed()[name])
   assert all(len(found) == 3 for found in groups.values())
   return {setting: 100 * statistics.mean(found) for setting, found in groups.items()}
 
@@ -105,7 +105,7 @@ def test_windows_of_the_edge():
   assert right == pytest.approx([32.8, 43.4, 51.4, 58.8], abs=0.06)
   assert [round(100 * rows[name]["cloud"]["accepted"]) for name in names] == [6, 11, 19, 33]
   assert all(abs(rows[name]["cloud"]["call_rate"] - 0.15) < 0.005 for name in names)
-  found = claims.verdicts(documents(RESULTS)["scenes_ciar_window"])
+  found = verdicts_of("scenes_ciar_window")
   steps = [found[name, "right"] for name in names[1:]]
   assert [step.reference for step in steps] == names[:-1]
   assert [round(-100 * step.difference.value, 1) for step in steps] == [10.5, 8.0, 7.4]
@@ -141,7 +141,7 @@ def test_settings_of_edge_networks_without_a_significant_difference(name, base, 
   """results/ciar.md: correct images over three trainings of each setting, at 30 % calls; none differs from the first."""
   table = f"scenes_ciar_{name}"
   assert trained_means(table) == pytest.approx(base | expected, abs=0.06)
-  found = seeds.compare(documents(RESULTS)[table])
+  found = seeds.compare(committed()[table])
   assert all(corrected.adjusted > 0.05 for corrected in found.against.values())
   assert f"Smallest true difference detectable with 80 % power: {smallest} points" in (RESULTS / f"{table}.md").read_text()
 
@@ -154,7 +154,7 @@ def test_weights_of_the_loss():
     "divergence 0": 66.5, "divergence 4": 64.5, "alpha 0": 67.1, "alpha 4": 59.5,
   }  # fmt: skip
   assert means == pytest.approx(expected, abs=0.06)
-  found = seeds.compare(documents(RESULTS)["scenes_ciar_weights"])
+  found = seeds.compare(committed()["scenes_ciar_weights"])
   significant = {name: corrected.adjusted for name, corrected in found.against.items() if corrected.adjusted < 0.05}
   assert significant == pytest.approx({"alpha 4": 0.014}, abs=0.0005)
   assert "Smallest true difference detectable with 80 % power: 5.7 points" in text

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from experiments.configs import scenes
-from experiments.engine import claims, lossy
+from experiments.engine import lossy
 from experiments.engine import statistics as statistics_of_tables
 from experiments.engine.kinds import speed
-from experiments.run import RESULTS, documents
+from experiments.run import RESULTS
 from jaxspec.methods import METHODS
 from jaxspec.rules.distances import distance_table
 from jaxspec.run.loading import load_pipeline
-from tests.experiments.measured import rows_of, table_of
+from tests.experiments.measured import committed, rows_of, table_of, verdicts_of
 
 
 def test_lossy_methods_on_scenes():
@@ -53,7 +53,7 @@ def test_lossy_methods_without_top_p():
   rows, text = rows_of("scenes_audit"), (RESULTS / "scenes_audit.md").read_text()
   right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
   saved = {label: 100 * (1 - row["calls_per_image"] / 144) for label, row in rows.items()}
-  audited = claims.verdicts(documents(RESULTS)["scenes_audit"])
+  audited = verdicts_of("scenes_audit")
   lost = {"GSD, G 50": 12.9, "GSD, G 50, no gap": 63.7, "static groups of 10": 40.4, "scaled by 5": 5.1}
   for label, points in lost.items():
     verdict = audited[label, "right"]
@@ -71,7 +71,7 @@ def test_lossy_methods_without_top_p():
     saved[label] - saved["SJD, coupled"] < 0.7 for label in rows if label.startswith(("scaled", "GSD, G 3", "GSD, G 10"))
   )
   assert saved["LANTERN++, lambda 10"] - saved["speculative, one layer"] < 0.3
-  rivals, pairs = rows_of("scenes_gsd_rivals"), claims.verdicts(documents(RESULTS)["scenes_gsd_rivals"])
+  rivals, pairs = rows_of("scenes_gsd_rivals"), verdicts_of("scenes_gsd_rivals")
   points_lost = lambda label: round(100 * pairs[label, "right"].difference.value, 1)
   calls_saved = lambda label: round(100 * (1 - rivals[label]["calls_per_image"] / 144), 1)
   fixed = [f"static groups of {size}" for size in (3, 10, 25, 50)]
@@ -84,13 +84,13 @@ def test_lossy_methods_without_top_p():
   assert (free.reference, free.order, round(100 * free.difference.value, 1)) == ("SJD, fresh", 0, 3.9)
   assert (round(100 * free.detectable, 1), round(100 * pairs["scaled by 2", "right"].detectable, 1)) == (5.4, 5.0)
   assert pairs["scaled by 5", "right"].p_value == pytest.approx(0.053, abs=0.0005)
-  points = lossy.points(documents(RESULTS), lossy.WITHOUT_TOP_P)
+  points = lossy.points(committed(), lossy.WITHOUT_TOP_P)
   assert {point.label for point in points if point.loses} == {
     "GSD, G 50", "GSD, G 50, no gap", "GSD, G 50, distance 0.5", "GSD, G 50, distance 1", "GSD, G 50, distance 2",
     "GSD, G 50, gap 0.02", "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed, "scaled by 5",
     *(f"rows, width {width}" for width in (2, 4, 6, 8)), *(f"rows, width {width}, window 8" for width in (4, 8)),
   }  # fmt: skip
-  near = claims.verdicts(documents(RESULTS)["scenes_lantern_neighbours"])
+  near = verdicts_of("scenes_lantern_neighbours")
   lenders = [near[f"LANTERN++, k {k}", "right"] for k in (3, 5, 10, 50, 200)]
   assert {verdict.reference for verdict in lenders} == {"speculative, one layer"}
   assert [round(100 * verdict.difference.value, 1) for verdict in lenders] == [2.0, 1.8, 2.1, 3.1, 4.7]
@@ -108,10 +108,10 @@ def test_lossy_methods_without_top_p():
 def test_no_rule_saves_calls_beyond_its_exact_method():
   """lossy.md, results/lossy.md, which_method.md: at most 1.2 calls an image without a significant loss."""
   saved = []
-  for name, document in lossy.of_scenes(documents(RESULTS)).items():
+  for name, document in lossy.of_scenes(committed()).items():
     if "lift" in document:
       continue
-    verdicts, rows = claims.verdicts(document), {row["label"]: row for row in document["rows"]}
+    verdicts, rows = verdicts_of(name), {row["label"]: row for row in document["rows"]}
     for row in document["rows"]:
       exact = lossy.reference_of(row, document)
       is_lossy = METHODS[row["method"]].exact is not True
@@ -126,7 +126,7 @@ def test_speeds_beside_the_default():
   batch."""
   intervals = {}
   for name in ("spatial_speed", "block_head_speed"):
-    document = documents(RESULTS)[f"scenes_{name}"]
+    document = committed()[f"scenes_{name}"]
     for row in document["rows"]:
       if shown := speed.against(row, document):
         low, high = map(float, shown.partition("[")[2].rstrip("]").split(", "))
@@ -135,7 +135,7 @@ def test_speeds_beside_the_default():
   assert all(low < 1 < high for label, size in alone for low, high in [intervals[f"{label} {size}".strip(), 1]])
   at_8 = {label: bounds for (label, batch), bounds in intervals.items() if batch == 8 and "EAGLE" not in label}
   assert at_8["spatial heads, window 15"][1] < 1 and at_8["block head"][1] < 1 and all(low < 1 for low, _ in at_8.values())
-  batches = documents(RESULTS)["scenes_batches"]
+  batches = committed()["scenes_batches"]
   chosen = {}
   for row in batches["rows"]:
     if (found := statistics_of_tables.over_best_fixed(row, batches)) is not None:
@@ -152,7 +152,7 @@ def test_speeds_beside_the_default():
 
 def test_limits_of_groups():
   """results/lossy.md: losses of groups of 50 over the largest distance of their tokens."""
-  rows, found = rows_of("scenes_gsd_thresholds"), claims.verdicts(documents(RESULTS)["scenes_gsd_thresholds"])
+  rows, found = rows_of("scenes_gsd_thresholds"), verdicts_of("scenes_gsd_thresholds")
   limited = lambda name, values: [f"GSD, G 50, {name} {value:g}" for value in values]
   distances, gaps = limited("distance", (0.25, 0.5, 1, 2)), limited("gap", (0.02, 0.05, 0.5))
   gaps.insert(2, "GSD, G 50")  # 0.15
@@ -170,7 +170,7 @@ def test_power_of_comparisons_with_exact_rows():
     ("lantern_factors", "LANTERN++", [3.1, 3.8]),
     ("lantern_trees", "LANTERN++", [3.3, 3.9]),
   ):
-    found = claims.verdicts(documents(RESULTS)[f"scenes_{name}"])
+    found = verdicts_of(f"scenes_{name}")
     own = [one for (label, metric), one in found.items() if label.startswith(start) and metric == "right"]
     assert all(one.reference != "plain decoding" and not one.order for one in own)
     assert [round(100 * pick(one.detectable for one in own), 1) for pick in (min, max)] == ends

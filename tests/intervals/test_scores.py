@@ -1,5 +1,7 @@
 """Scores of CIAR and of the baselines through the one interface; several heads."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from jaxspec.intervals.heads import combined_logits, head_weights
 from jaxspec.intervals.inter_fuse import inter_fuse, scaled_bounds
 from jaxspec.intervals.scores import SCORES, DiscreteScore, EntropyLens, IntervalScore, Random, TemperatureSpread, make_score
 from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.testing import fast_keys
 
 B, V = 6, 9
 
@@ -23,8 +26,13 @@ def heads(count, seed=0, spread=2.0):
   return Intervals(centre, radius, jnp.asarray(generator.normal(size=(B, 2, V)) * spread, jnp.float32))
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _score(fn, intervals, keys):
+  return fn(intervals, jnp.zeros((B, 4)), keys)
+
+
 def score(fn, intervals):
-  return np.asarray(fn(intervals, jnp.zeros((B, 4)), rng.row_keys(jax.random.key(0), B)))
+  return np.asarray(_score(fn, intervals, fast_keys(0, B)))
 
 
 @pytest.mark.parametrize("name", list(SCORES))
@@ -94,13 +102,18 @@ def test_random_score_depends_on_its_keys_alone():
 
 def test_ensemble_averages_bounds_and_scales_once():
   three = heads(3)
-  bounds = inter_fuse(three.centre, three.radius)
-  mean = type(bounds)(*(x.mean(1) for x in bounds))
-  np.testing.assert_allclose(score(IntervalScore(), three), Uncertainty()(mean.width), rtol=1e-5)
-  paper = IntervalScore(scaling="paper")
-  np.testing.assert_allclose(score(paper, three), Uncertainty()(scaled_bounds(mean).width), rtol=1e-5)
-  distribution = jax.nn.softmax(combined_logits(three.centre, "ensemble"))
-  np.testing.assert_allclose(distribution, jax.nn.softmax(three.centre).mean(1), rtol=1e-5)
+
+  @jax.jit
+  def wanted(centre, radius):
+    bounds = inter_fuse(centre, radius)
+    mean = type(bounds)(*(x.mean(1) for x in bounds))
+    distribution = jax.nn.softmax(combined_logits(centre, "ensemble"))
+    return Uncertainty()(mean.width), Uncertainty()(scaled_bounds(mean).width), distribution, jax.nn.softmax(centre).mean(1)
+
+  plain, paper, distribution, mean = wanted(three.centre, three.radius)
+  np.testing.assert_allclose(score(IntervalScore(), three), plain, rtol=1e-5)
+  np.testing.assert_allclose(score(IntervalScore(scaling="paper"), three), paper, rtol=1e-5)
+  np.testing.assert_allclose(distribution, mean, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from jaxspec.drafters.row_windows import RowWindows
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig, row_schedule
-from jaxspec.testing.tape import FINAL, Tape, enumerate_outcomes, first_draw
+from jaxspec.testing.tape import FINAL, Tape, enumerate_outcomes, fast_keys, first_draw
 from tests.contract import networks
 from tests.helpers import labels, slow_but
 from tests.methods.networks import decoder, host
@@ -120,8 +120,8 @@ def test_a_transformer_with_windows(images):
   """The cache keeps the right entries: a first row lacks nothing, and other rows lack as much as without drafts."""
   of = lambda **options: decoder(
     methods.Rows(**options), SamplingConfig(cfg_scale=1.5), target=host(), num_tokens=16, grid=(4, 4), audit=True
-  )(labels(images), key=1)
-  whole, lossy, single = of(width=4, row_window=4), of(width=2, row_window=4), of(width=2)
+  )(labels(images), key=fast_keys(1, images))
+  whole, lossy = of(width=4, row_window=4), of(width=2, row_window=4)
   assert np.asarray(whole.metrics.kl).max() < 1e-5
   kl = np.asarray(lossy.metrics.kl)
   assert kl[:, :4].max() < 1e-5 < 1e-3 < kl[:, 4:].mean()
@@ -129,7 +129,7 @@ def test_a_transformer_with_windows(images):
     calls = out.counters.target_calls
     assert (calls == np.asarray(out.commit_round).max(1) + 1).all() and (out.counters.rounds == calls - 1).all()
     assert (out.counters.accepted == (np.asarray(out.origin) == Origin.DRAFT).sum(1)).all() and (out.lengths == 16).all()
-  assert (lossy.counters.target_calls <= single.counters.target_calls).all() and single.counters.target_calls[0] == 10
+  assert (lossy.counters.target_calls <= row_schedule.num_passes((4, 4), 2)).all()  # of one token of a row per pass
   assert whole.counters.target_calls.mean() < 16
 
 

@@ -15,7 +15,7 @@ from jaxspec.models.language.image_rows import ImageRows
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig, row_schedule
 from jaxspec.sampling.row_schedule import num_groups, num_passes
-from jaxspec.testing.tape import Tape, enumerate_outcomes, first_draw, round_draws
+from jaxspec.testing.tape import Tape, enumerate_outcomes, fast_keys, first_draw, round_draws
 from tests.contract import networks
 from tests.helpers import labels, slow_but
 from tests.methods.networks import decoder, host, small
@@ -88,7 +88,8 @@ _GUIDED = (33, SamplingConfig(cfg_scale=2.0, top_k=5))
 @pytest.mark.parametrize("rows, sampling", slow_but([(1, SamplingConfig()), _GUIDED], [_GUIDED]))
 def test_a_width_of_all_columns_is_plain_decoding(rows, sampling):
   """The same tokens, bit for bit; a smaller width has other ones, in fewer passes."""
-  draw = lambda method: decoder(method, sampling, target=host(), num_tokens=16, grid=(4, 4))(labels(rows), key=7)
+  of = lambda method: decoder(method, sampling, target=host(), num_tokens=16, grid=(4, 4))
+  draw = lambda method: of(method)(labels(rows), key=fast_keys(7, rows))
   plain, same, fewer = (draw(method) for method in (methods.Plain(), methods.Rows(width=4), methods.Rows(width=1)))
   for name in ("tokens", "origin", "commit_round", "lengths"):
     np.testing.assert_array_equal(getattr(plain, name), getattr(same, name))

@@ -142,7 +142,7 @@ def test_legal_ids_of_windows():
   stored = golden.arrays("lumina_window_constraints")
   for (height, width, done, length, _), modes in zip(stored["cases_h_w_done_L_total"].tolist(), stored["mode"]):
     rows = ImageRows(CODES, 2 * height, 2 * width)
-    legal = np.asarray(rows(jnp.arange(done, done + modes.size)[None]))[0, :length]
+    legal = np.asarray(jax.jit(rows)(np.arange(done, done + modes.size)[None]))[0, :length]
     found = np.where(legal[:, : rows.row_end].all(1), 0, np.where(legal[:, rows.row_end], 1, 2))
     np.testing.assert_array_equal(found, modes[:length])
     assert set(legal.sum(1).tolist()) <= {1, CODES}
@@ -161,9 +161,10 @@ def test_configs():
   ragged = Prompt(
     jnp.asarray([[1, 0, 5, 8710, 8197], [0, 5, 6, 8710, 8197]]), jnp.asarray([[False] + [True] * 4, [True] * 5])
   )
-  null = null_prompt(config, ragged)
+  null = jax.jit(null_prompt, static_argnums=0)(config, ragged)
   assert null.tokens[:, 3:].tolist() == [[0, 8197]] * 2 and null.mask.sum(1).tolist() == [2, 2]
-  assert null_prompt(ChameleonConfig(null_start="end"), ragged).tokens[:, 3:].tolist() == [[8710, 8197]] * 2
+  null = jax.jit(null_prompt, static_argnums=0)(ChameleonConfig(null_start="end"), ragged)
+  assert null.tokens[:, 3:].tolist() == [[8710, 8197]] * 2
   for fields, words in (
     (dict(dim=30, num_heads=4), "width divisible by the heads"),
     (dict(num_kv_heads=5), "heads divisible by kv heads"),

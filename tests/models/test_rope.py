@@ -5,7 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.models.nn.rope import rope_2d, rotate
+from jaxspec.models.nn import rope
+
+# One program each, in place of one for each operation.
+rope_2d = jax.jit(rope.rope_2d, static_argnames=("prefix_len", "grid", "head_dim", "base", "prefix_keys"))
+rotate = jax.jit(rope.rotate)
 
 
 def _reference(prefix_len, grid, head_dim, base):
@@ -63,7 +67,7 @@ def test_interleaved_pairs_and_dtype():
 
 
 def test_positions_may_be_traced():
-  build = lambda p: rope_2d(p, prefix_len=1, grid=4, head_dim=8, base=10000.0)  # noqa: E731
+  build = lambda p: rope.rope_2d(p, prefix_len=1, grid=4, head_dim=8, base=10000.0)  # noqa: E731
   np.testing.assert_allclose(jax.jit(build)(jnp.arange(17)), build(jnp.arange(17)), atol=1e-6)
 
 

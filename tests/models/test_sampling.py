@@ -100,7 +100,7 @@ def test_the_largest_of_many_tokens(top_k):
 
 
 @pytest.mark.parametrize("warp", [jaxspec.Warp(top_k=3), jaxspec.Warp(nucleus=True)])
-def test_a_filter_outside_of_a_program_compiles_once(warp, compiled_copies):
+def test_a_filter_outside_of_a_program_compiles_once(warp, compiled_operations):
   logits, params = jnp.arange(24.0).reshape(2, 12), jaxspec.sampling_params(1.0, 0.9)
   first, compiled = warp(logits, params), []
   listen = lambda event, seconds, **_: compiled.append(event) if "backend_compile" in event else None

@@ -22,7 +22,9 @@ from jaxspec.rules.tree_rule import tree_rule
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import ContinuousSampling
 from jaxspec.sampling.logit_processing import ModelParams
+from jaxspec.testing import fast_keys
 from jaxspec.verifiers.imposed import Imposed, ImposedVerifier
+from tests.helpers import random_params
 
 ROWS, VOCAB, WINDOW, MAX_LEN = 20_000, 5, 4, 32
 TARGET = jnp.log(jnp.arange(1.0, VOCAB + 1))
@@ -125,14 +127,14 @@ def test_local_tokens_are_not_judged():
   assert np.asarray(verdict.num_accepted).tolist() == [1] * 4
 
 
-CONFIG = LlamaGenConfig(num_layers=1, dim=16, num_heads=2, vocab_size=8, num_tokens=64, num_classes=3, multiple_of=8)
+CONFIG = LlamaGenConfig(num_layers=1, dim=8, num_heads=1, vocab_size=8, num_tokens=64, num_classes=3, multiple_of=8)
 
 
 @pytest.mark.slow
 def test_a_decode_counts_what_was_imposed():
   """Random networks agree by chance only; all acceptances share a program."""
   fns = llamagen_fns(CONFIG)
-  target, draft = (Network(fns, fns.init(jax.random.key(seed)), CONFIG, name=str(seed)) for seed in (0, 1))
+  target, draft = (Network(fns, random_params(fns, seed), CONFIG, name=str(seed)) for seed in (0, 1))
   decoder = Decoder(target, methods.Speculative(draft=draft, gamma=3))
   labels = ClassLabels(jnp.zeros((1024,), jnp.int32))
   assert dataclasses.replace(decoder, imposed=0.2).parts.verifier == dataclasses.replace(decoder, imposed=0.9).parts.verifier
@@ -154,7 +156,7 @@ def edge_and_cloud(**options):
   """A decoder of random networks whose edge has a head of intervals."""
   edge = inter_head.InterHeadConfig(CONFIG)
   networks = (llamagen_fns(CONFIG), CONFIG), (inter_head.inter_head_fns(edge), edge)
-  target, draft = (Network(fns, fns.init(jax.random.key(seed)), config) for seed, (fns, config) in enumerate(networks))
+  target, draft = (Network(fns, random_params(fns, seed), config) for seed, (fns, config) in enumerate(networks))
   return Decoder(target, methods.Ciar(draft=draft, tau=0.0, **options))
 
 
@@ -164,7 +166,7 @@ ROWS_OF_CALLS = 4096
 @functools.cache
 def imposed_calls(imposed, rows=ROWS_OF_CALLS, **options):
   decoder = dataclasses.replace(edge_and_cloud(**options), imposed=imposed)
-  return decoder, decoder(ClassLabels(jnp.zeros((rows,), jnp.int32)), key=jax.random.key(5))
+  return decoder, decoder(ClassLabels(jnp.zeros((rows,), jnp.int32)), key=fast_keys(5, rows))
 
 
 @pytest.mark.slow
@@ -184,7 +186,7 @@ def test_a_decode_calls_as_often_as_imposed(calls, acceptance, options):
 @pytest.mark.slow
 def test_recorded_calls_are_repeated():
   """Each row asks at the positions of one recorded row, with its accepted drafts."""
-  decoder, outcome = imposed_calls(Imposed(0.6, calls=0.25))
+  decoder, outcome = imposed_calls(Imposed(0.6, calls=0.25), rows=64)
   recorded = RecordedAcceptance.of(decoder, jax.tree.map(lambda leaf: leaf[:4], outcome))
   again, found = imposed_calls(recorded.imposed, rows=64)
   followed = RecordedAcceptance.of(again, found)

@@ -49,12 +49,12 @@ JANUS = JanusConfig(
   vocab_size=16, text_vocab_size=448, dim=64, num_layers=LAYERS["janus"], num_heads=8, ffn_hidden=64, head_hidden=32, rows=3,
   columns=3, begin_text=400, begin_image=403, pad=402,
 )  # fmt: skip
-# Every program takes seconds to compile: all kinds of rounds in groups that are divided, chains and trees in groups of one
-# device; all kinds of networks on one mesh that divides them; and by all devices where exchanges are counted.
+# Every program takes seconds to compile: all kinds of rounds in groups that are divided, chains (of vectors) and trees in
+# groups of one device; all kinds of networks on one mesh that divides them; and by all devices where exchanges are counted.
 MESHES = {
-  "images": {"speculative": (BOTH, DATA, MODEL), "sjd": (BOTH,), "eagle": (BOTH, DATA), "eagle-chain": (BOTH,)},
+  "images": {"speculative": (BOTH, MODEL), "sjd": (BOTH,), "eagle": (BOTH, DATA)},
   "texts": {"speculative": (BOTH,)}, "janus": {"speculative": (BOTH,)}, "codes": {"sjd": (MODEL,)},
-  "emu3": {"sjd": (MODEL,)}, "vectors": {"cspd": (DATA,)}, "masked": {"cspd": (DATA,)},
+  "emu3": {"sjd": (MODEL,)}, "vectors": {"cspd": (DATA,)}, "masked": {"ar": (DATA,)},
 }  # fmt: skip
 # Decodes of two processes: groups that never meet, and networks that the processes divide.
 OF_PROCESSES = {("images", "sjd"): BOTH, ("codes", "sjd"): MODEL}

@@ -85,7 +85,7 @@ def _compiled(call):
 
 
 @pytest.mark.slow
-def test_after_a_warm_up_nothing_compiles(tmp_path, compiled_copies):
+def test_after_a_warm_up_nothing_compiles(tmp_path, compiled_operations):
   pipe = load_pipeline(tiny.captions(tmp_path / "captions"))
   assert _compiled(lambda: pipe.warmup(batch=3, method="speculative")) and len(pipe.programs)
   kept = len(pipe.programs)

@@ -7,8 +7,15 @@ from PIL import Image
 from jaxspec.run.loading import load_pipeline
 
 
-def test_images_as_pil_and_as_files(toys, tmp_path):
-  out = load_pipeline(toys)([2, 0], key=0)
+@pytest.fixture(scope="module")
+def drawn(toys):
+  """A pipeline, and two images of it."""
+  pipe = load_pipeline(toys)
+  return pipe, pipe([2, 0], key=0)
+
+
+def test_images_as_pil_and_as_files(drawn, tmp_path):
+  _, out = drawn
   assert isinstance(out.images, np.ndarray) and all(isinstance(image, Image.Image) for image in out.pil)
   np.testing.assert_array_equal(np.stack([np.asarray(image) for image in out.pil]), out.images)
   (tmp_path / "new").mkdir()
@@ -29,8 +36,8 @@ def test_texts_as_files(texts, tmp_path):
   assert [path.read_text("utf-8") for path in sorted(tmp_path.iterdir())] == out.texts
 
 
-def test_what_cannot_be_saved(toys, tmp_path):
-  pipe = load_pipeline(toys)
+def test_what_cannot_be_saved(drawn, tmp_path):
+  pipe, whole = drawn
   short = pipe([1], key=0, max_len=2)
   assert short.pil is None
   with pytest.raises(ValueError, match="whole images"):
@@ -38,4 +45,4 @@ def test_what_cannot_be_saved(toys, tmp_path):
   assert not (tmp_path / "images").exists()
   (tmp_path / "file").write_text("")
   with pytest.raises(ValueError, match="Cannot write"):
-    pipe([1], key=0).save(tmp_path / "file")
+    whole.save(tmp_path / "file")

@@ -16,6 +16,7 @@ def test_bundles_load_with_their_defaults(name):
   assert pipe.name == name and pipe.method().name == pipe.defaults.method
   decoder, draft = pipe.decoder(), getattr(pipe.method(), "draft", None)
   assert decoder.drafting is (None if draft is None else pipe.drafts[draft]) and decoder.sampling == pipe.sampling()
+  assert pipe.family.space.grid or "rows" not in pipe.methods()
   for method in pipe.methods():
     if pipe.method(method).draft_family is not None:
       pipe.family.check_fit(pipe.drafts.loaded(pipe.method(method).draft), pipe.method(method).draft_family)

@@ -29,7 +29,7 @@ KINDS = {
 # Captions show a method of ids for each kind of drafts, and each form of audit; masked networks every method of vectors. For
 # others of the same tokens, those that are refused and one with drafts. All other kinds show all of their methods.
 CHOSEN = {
-  "captions": {"ar", "speculative", "sqs", "lantern", "gsd", "eagle", "eagle-chain", "ciar", "rows"},
+  "captions": {"ar", "speculative", "sqs", "lantern", "eagle", "ciar", "rows"},
   "texts": {"speculative", "lantern", "gsd"}, "causal": {"cspd", "parallel"},
 }  # fmt: skip
 

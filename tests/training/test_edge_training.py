@@ -32,7 +32,8 @@ def bundle(tmp_path_factory):
 
 
 def short(run, steps):
-  loop = dataclasses.replace(run.loop, num_steps=steps, log_every=1, eval_every=0, checkpoint_every=1)
+  """A run of few steps; the last state is always saved."""
+  loop = dataclasses.replace(run.loop, num_steps=steps, log_every=1, eval_every=0, checkpoint_every=0)
   return dataclasses.replace(run, num_samples=NUM, num_held_out=HELD_OUT, batch_size=2, loop=loop)
 
 
@@ -54,7 +55,7 @@ def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundl
     share_step(patch, distillation)
     whole = training.run(tmp_path / "edge")
     # Stopped after the first update, it resumes bit for bit.
-    stopped = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1))
+    stopped = dataclasses.replace(run, loop=dataclasses.replace(run.loop, stop_after=1, checkpoint_every=1))
     again = lambda run: Training(pipeline, samples, inter_head_student(pipeline, run), run).run(tmp_path / "parts")
     assert int(again(stopped).state.step) == 1
     parts = again(run)

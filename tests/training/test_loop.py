@@ -48,7 +48,7 @@ def tiny_run():
 
 def _fit(tiny_run, path, **kwargs):
   create, step, batch_fn = tiny_run
-  config = LoopConfig(num_steps=STEPS, log_every=1, checkpoint_every=2, **kwargs.pop("loop", {}))
+  config = LoopConfig(num_steps=STEPS, log_every=1, **(dict(checkpoint_every=2) | kwargs.pop("loop", {})))
   return fit(config, create(), step, batch_fn, run_dir=path, **kwargs)
 
 
@@ -57,7 +57,7 @@ def _losses(path):
 
 
 def test_resume_is_exact(tiny_run, tmp_path):
-  straight = _fit(tiny_run, tmp_path / "straight")
+  straight = _fit(tiny_run, tmp_path / "straight", loop=dict(checkpoint_every=0))  # the last state is always saved
   # Killed after 3 updates; the newest checkpoint is that of step 2, so step 2 is done and logged again.
   _fit(tiny_run, tmp_path / "killed", loop=dict(stop_after=3))
   assert [step for step, _ in _losses(tmp_path / "killed")] == [0, 1, 2]
@@ -77,7 +77,7 @@ def test_a_run_stops_after_some_seconds(tiny_run, tmp_path):
   stopped = _fit(tiny_run, tmp_path / "parts", loop=dict(stop_after_s=0.0))
   assert int(stopped.step) == 1
   later = _fit(tiny_run, tmp_path / "parts", resume=True, loop=dict(stop_after_s=600.0))
-  straight = _fit(tiny_run, tmp_path / "straight")
+  straight = _fit(tiny_run, tmp_path / "straight", loop=dict(checkpoint_every=0))
   assert int(later.step) == STEPS
   jax.tree.map(np.testing.assert_array_equal, later.params, straight.params)
 

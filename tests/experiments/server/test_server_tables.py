@@ -130,8 +130,8 @@ def test_attackers_get_the_statuses_of_the_protocol(tmp_path):
 @pytest.mark.slow
 def test_faults_of_real_networks(tmp_path):
   """A few of the schedules of the table, on a short text of the shipped pair cut to one block."""
-  table, bundle = override(TABLES["faults_lazy"], ["stride=16", "several=3", "calls=20"]), shallow.write(tmp_path, "wordnet")
-  table = dataclasses.replace(table, case=dataclasses.replace(table.case, bundle=str(bundle), tokens=40))
+  table, bundle = override(TABLES["faults_lazy"], ["stride=8", "several=3", "calls=7"]), shallow.write(tmp_path, "wordnet")
+  table = dataclasses.replace(table, case=dataclasses.replace(table.case, bundle=str(bundle), tokens=16))
   document = table.measure(Lab(tmp_path / "runs"))
   assert {entry["differing"] for entry in document["figures"]} == {0}
   assert sum(entry["schedules"] for entry in document["figures"]) >= 2 * len(Fault) + 3

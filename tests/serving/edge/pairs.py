@@ -58,10 +58,10 @@ class Case(NamedTuple):
     return dict(drafter=self.drafter, verifier=self.verifier)
 
 
-def rows_of(number: int) -> tuple[jax.Array, ClassLabels]:
-  """Row keys and conditions of ``number`` rows; row r has seed r."""
-  keys = jax.vmap(jax.random.key)(jnp.arange(number))
-  return keys, ClassLabels(jnp.arange(number, dtype=jnp.int32) % CLASSES)
+def rows_of(number: int, first: int = 0) -> tuple[jax.Array, ClassLabels]:
+  """Row keys and conditions of ``number`` rows from row ``first``; row r has seed r."""
+  rows = np.arange(first, first + number, dtype=np.int32)
+  return jax.vmap(jax.random.key)(rows), ClassLabels(jax.device_put(rows % CLASSES))
 
 
 @functools.cache

@@ -29,6 +29,8 @@ ROWS = 4
 NAMES = ("markov:sqs-lazy", "markov:sqs-trimmed", "markov:ciar-exact", "markov:ciar-greedy")
 OTHERS = tuple(f"markov:sqs-{coding}" for coding in CODINGS if coding not in ("lazy", "trimmed")) + ("markov:sqs-block",)
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+# Every other length or prefix compiles another program of this method, so that tests share one.
+PREFIXED = {"markov:ciar-exact": dict(max_len=11, end_token=(4, 3), target_prefix=3)}
 
 
 @functools.cache
@@ -190,7 +192,7 @@ def test_prefixes_ends_and_sampling_are_those_of_the_stream(name):
   """The engine was compiled for none of them."""
   params = served().cases[NAMES.index(name)].params
   warmer = params._replace(target=params.target._replace(sampling=jaxspec.sampling_params(0.5)))
-  options = dict(max_len=11, end_token=(4, 3), target_prefix=3)
+  options = PREFIXED["markov:ciar-exact"]
   out, _ = over(LocalCloud(served().engine), name, temperature=0.5, **options)
   assert_same(out, fused(name, warmer, **options))
   assert len(set(np.asarray(out.lengths).tolist())) > 1
@@ -199,8 +201,9 @@ def test_prefixes_ends_and_sampling_are_those_of_the_stream(name):
 def test_threads_share_a_cloud():
   """Eight edges of two methods at once; each has the tokens that it has alone."""
   cloud, got = LocalCloud(served().engine), {}
-  wanted = {profile: np.asarray(fused(NAMES[profile]).tokens) for profile in (0, 2)}
-  edges = {(profile, row): served().edge(profile) for profile in wanted for row in range(ROWS)}
+  options = {profile: PREFIXED.get(NAMES[profile], {}) for profile in (0, 2)}
+  wanted = {profile: np.asarray(fused(NAMES[profile], **options[profile]).tokens) for profile in options}
+  edges = {(profile, row): served().edge(profile, **options[profile]) for profile in wanted for row in range(ROWS)}
 
   def run(at, edge):
     got[at] = np.asarray(edge.run(*reversed(one_row(at[1])), cloud)[0].tokens[0])
@@ -225,13 +228,13 @@ def test_a_socket_changes_nothing():
   local, kept = LocalCloud(served().engine), {}
   for name in (NAMES[0], NAMES[2]):
     kept[name] = Recording(local)
-    over(kept[name], name)
+    over(kept[name], name, **PREFIXED.get(name, {}))
   with Server(served().engine) as server:
     remote = connect(server.address)
     assert remote.description == local.description
     for name, other in kept.items():
       cloud = Recording(remote)
-      assert_same(over(cloud, name)[0], fused(name))
+      assert_same(over(cloud, name, **PREFIXED.get(name, {}))[0], fused(name, **PREFIXED.get(name, {})))
       assert (cloud.up, cloud.down) == (other.up, other.down)
     lazy, gated = remote.description.profiles[0], remote.description.profiles[2]
     assert (lazy.method, lazy.coding, gated.method, gated.rule) == ("sqs", "lazy", "ciar", "exact")
@@ -252,7 +255,7 @@ def test_what_edges_are_told():
   assert greedy == Profile(3, "ciar", "greedy", 3, max_frame=greedy.max_frame)
   for name in (NAMES[0], NAMES[2]):
     cloud = Recording(LocalCloud(served().engine))
-    over(cloud, name)
+    over(cloud, name, **PREFIXED.get(name, {}))
     assert max(map(len, cloud.up)) <= served().engine.profiles[NAMES.index(name)].max_frame
 
 

@@ -94,7 +94,7 @@ def test_rounds_without_a_bonus_token_over_a_cloud(name):
 @pytest.mark.parametrize("pipeline", [2, 4])
 def test_drafts_are_sent_ahead(name, pipeline):
   """Some drafts are void, and others are verified. A cloud that cannot take calls ahead gets the same calls."""
-  for options in ({}, dict(target_prefix=2, end_token=4)):
+  for options in ({}, dict(target_prefix=3, end_token=4)):
     found = []
     for row in range(ROWS):
       out, replies = run(wire(runs_ahead=row % 2 == 0), row, pipeline=pipeline, name=name, **options)
@@ -109,12 +109,17 @@ def test_drafts_are_sent_ahead(name, pipeline):
 
 
 @functools.cache
-def undisturbed(pipeline, row=0):
-  cloud = wire()
-  out, replies = run(cloud, row, pipeline=pipeline)
-  same_as_waiting(out, row)
-  assert replies.count(VOID) and cloud.attempts == len(replies.frames) + 2
-  return replies.frames
+def undisturbed(pipeline):
+  """The row of fewest calls that has a void draft, and its replies: tests disturb it at every call."""
+  found = {}
+  for row in range(ROWS):
+    cloud = wire()
+    out, replies = run(cloud, row, pipeline=pipeline)
+    same_as_waiting(out, row)
+    assert cloud.attempts == len(replies.frames) + 2
+    if replies.count(VOID):
+      found[row] = replies.frames
+  return min(found.items(), key=lambda item: len(item[1]))
 
 
 # Drafts that may wait, and whether the server runs calls that were sent ahead at once, or each when its reply is awaited.
@@ -125,10 +130,10 @@ SETTINGS = slow_but([(2, False), (4, True)], [(4, True)])
 @pytest.mark.parametrize("pipeline, runs_ahead", SETTINGS)
 def test_a_fault_at_any_call(fault, pipeline, runs_ahead):
   """The replies are those of an undisturbed run. Only a stream that a killed server has lost is resumed."""
-  frames = undisturbed(pipeline)
+  row, frames = undisturbed(pipeline)
   for place in range(len(frames) + 2):
-    out, replies = run(wire({place: fault}, runs_ahead=runs_ahead), pipeline=pipeline)
-    same_as_waiting(out, 0)
+    out, replies = run(wire({place: fault}, runs_ahead=runs_ahead), row, pipeline=pipeline)
+    same_as_waiting(out, row)
     is_lost = fault in KILLS and 0 < place <= len(frames)
     assert replies.frames == frames and replies.resumes == is_lost, place
 
@@ -147,15 +152,15 @@ def test_random_schedules():
 @pytest.mark.parametrize("after", slow_but([False, True], [True]))
 def test_an_edge_that_is_killed_goes_on_from_its_journal(tmp_path, after):
   """At any call; answered calls are not repeated."""
-  frames = undisturbed(4)
+  row, frames = undisturbed(4)
   for place in range(len(frames) + 1):
     cloud, path = wire(edge_dies=(place, after)), tmp_path / f"{place}.jrn"
     with Journal(path) as journal, pytest.raises(Killed):
-      run(cloud, pipeline=4, journal=journal)
+      run(cloud, row, pipeline=4, journal=journal)
     with Journal(path) as journal:
-      out, replies = run(cloud, pipeline=4, journal=journal)
+      out, replies = run(cloud, row, pipeline=4, journal=journal)
       written = [record[28:] for record in journal.records[2:]]
-    same_as_waiting(out, 0)
+    same_as_waiting(out, row)
     assert written == [reply for _, reply in frames] and replies.resumes == 0
 
 

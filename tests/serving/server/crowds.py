@@ -60,8 +60,7 @@ def serve(*names: str, warp: jaxspec.Warp = jaxspec.Warp(), **options) -> Served
 
 def one_row(row: int) -> tuple[jax.Array, ClassLabels]:
   """Key ``[1]`` and condition of one of `rows_of`."""
-  keys, condition = rows_of(row + 1)
-  return keys[row:], ClassLabels(condition.labels[row:])
+  return rows_of(1, first=row)
 
 
 class Rows(NamedTuple):

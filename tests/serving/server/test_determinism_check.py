@@ -1,5 +1,6 @@
 """The determinism check refuses programs whose rows depend on each other, and its digest identifies the numerics."""
 
+import functools
 import platform
 from types import SimpleNamespace
 
@@ -23,16 +24,21 @@ V = 5
 WEIGHTS = np.random.default_rng(0).normal(size=(V + 1, V)).astype(np.float32)
 
 
-def programs_of(change=None, weights=WEIGHTS, mesh=None):
-  """A Markov table whose logits ``[B, T, V]`` may be changed by a function of them."""
+@functools.cache
+def model_of(change):
+  """A Markov table whose logits ``[B, T, V]`` may be changed by a function of them; programs of one model are shared."""
   plain = markov_fns(V)
 
   def apply(*args, **kwargs):
     output, cache = plain.apply(*args, **kwargs)
     return output if change is None else output._replace(logits=change(output.logits)), cache
 
-  fns = plain._replace(apply=apply)
-  return Programs(side(jnp.asarray(weights)), fns, (ServedProfile(PlainCodec(V)),), Sizes(3, 2, 12, (8, 16)), EXAMPLE, mesh)
+  return plain._replace(apply=apply)
+
+
+def programs_of(change=None, weights=WEIGHTS, mesh=None):
+  sizes = Sizes(3, 2, 12, (8, 16))
+  return Programs(side(jax.device_put(weights)), model_of(change), (ServedProfile(PlainCodec(V)),), sizes, EXAMPLE, mesh)
 
 
 def test_rows_that_stand_for_themselves_are_served():
