@@ -267,7 +267,8 @@ class SqsDrafter(Drafter):
     )
     choice = state.choice
     if isinstance(choice, WidthState):
-      choice = row_lengths.ended(choice, params.times, width_choice.outcome(cursor, draft, verdict))
+      outcome = width_choice.outcome(cursor, draft, verdict, state.max_len)
+      choice = row_lengths.ended(choice, params.times, outcome)
     return state._replace(sparsifier=moved, stats=stats, choice=choice)
 
   def report(self, state: SqsState) -> SqsReport:
