@@ -26,7 +26,7 @@ from typing import NamedTuple
 import flax.struct
 import jax.numpy as jnp
 
-from jaxspec.core import verdicts
+from jaxspec.core import commits
 from jaxspec.core.types import Array, Cursor, Draft, Verdict
 
 PLAIN = 1024  # the time of a plain round in a table of times
@@ -158,8 +158,8 @@ def outcome(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
     cursor: the one before the round.
     max_len: tokens of a row.
   """
-  accepted = verdict.num_accepted + verdicts.ends_on_draft(cursor, draft, verdict)
-  before, after = (lacking(each, max_len) for each in (cursor, verdicts.advance(cursor, draft, verdict, max_len)))
+  accepted = verdict.num_accepted + commits.ends_on_draft(cursor, draft, verdict)
+  before, after = (lacking(each, max_len) for each in (cursor, commits.advance(cursor, draft, verdict, max_len)))
   return Outcome(cursor.live, accepted, draft.num_drafted, before, after)
 
 

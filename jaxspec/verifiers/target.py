@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import trees, verdicts
+from jaxspec.core import commits, trees
 from jaxspec.core.control_flow import put_leading, run_if
 from jaxspec.core.types import (
   AcceptFn,
@@ -69,7 +69,7 @@ class TargetVerifier(Verifier):
     feedback_fn: feedback to the drafter: `no_feedback`, `target_features` or `target_logits`.
     widths: inputs of narrower passes, ascending, for chains. By default a pass has ``K + 1`` inputs for any number of
       drafts; with ``(1,)`` a round without a draft costs the same as a round of plain decoding. Every width is compiled.
-    bonus: also draw a token after full acceptance, see `jaxspec.core.verdicts.without_bonus`.
+    bonus: also draw a token after full acceptance, see `jaxspec.core.commits.without_bonus`.
   Raises:
     ValueError: for widths that are not ascending from 1 on.
   """
@@ -124,7 +124,7 @@ class TargetVerifier(Verifier):
       cache = self.model.compact(cache, start + 1, verdict.path)
     else:
       verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
-    verdict = verdict if self.bonus else verdicts.without_bonus(draft, verdict)
+    verdict = verdict if self.bonus else commits.without_bonus(draft, verdict)
     return verdict, state._replace(cache=cache)
 
 

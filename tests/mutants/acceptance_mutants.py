@@ -135,7 +135,7 @@ ACCEPTANCE = (
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/continuous_model.py",
-    "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
+    "commits.token_before_newest(cursor, draft, verdict, state.previous)", "commits.newest_token(cursor, draft, verdict)",
     contract("cspd"),
   ),
   Mutant(
