@@ -62,8 +62,7 @@ def test_a_packed_pass_is_that_of_every_row(is_guided):
   np.testing.assert_allclose(next_packed, next_padded, atol=2e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("guided", [False, True])
+@pytest.mark.parametrize("guided", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_rows_alone_have_the_tokens_of_a_batch(guided):
   """Rows of a batch share packed passes, and some rounds take several; a row alone has passes of its own."""
   params, kwargs = transformer_gated(cloud_layers=1, guided=guided)
