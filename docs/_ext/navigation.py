@@ -121,7 +121,7 @@ GROUPS = {
   "uncertainty": (
     "Uncertainty",
     "Scores of an edge that decides by probability intervals, and their thresholds.",
-    "intervals.inter_fuse.inter_fuse intervals.uncertainty.Uncertainty intervals.scores.IntervalScore "
+    "intervals.inter_fuse.inter_fuse intervals.interval_uncertainty.Uncertainty intervals.scores.IntervalScore "
     "intervals.gate.constant_gate intervals.gate.conformal_gate intervals.gate.rate_params",
   ),
   "codecs": (

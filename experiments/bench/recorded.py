@@ -1,8 +1,9 @@
 """Speed of random weights with recorded acceptance, against the real decode.
 
 Every method decodes with the shipped networks, and the numbers of accepted drafts are recorded, of CIAR also the positions
-of its calls. Networks of the same shapes with random weights then decode with them. Both take turns with plain decoding of
-their own weights.
+of its calls. Networks of the same shapes with random weights then decode with the recording, and with its two means: one
+acceptance and one share of calls, which ``jaxspec bench-model --acceptance --calls`` takes. All take turns with plain
+decoding of their own weights.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import PLAIN, Row, row
 from jaxspec.core.network import Network
 from jaxspec.core.types import PyTree
+from jaxspec.planning.imposed_bench import imposed_of
 from jaxspec.planning.random_weights import filled
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
 from jaxspec.run import measure
@@ -68,14 +70,16 @@ class Recorded(Experiment):
       recorded = RecordedAcceptance.of(decoder, outcome)
       others = {
         "measured": (decoder, decoder_of(pipeline, PLAIN)),
-        "predicted": (
-          dataclasses.replace(at_random(decoder), imposed=recorded.imposed), at_random(decoder_of(pipeline, PLAIN))
-        ),
-      }  # fmt: skip
+      }
+      by_means = imposed_of(decoder.method, recorded.acceptance, recorded.calls)
+      for name, imposed in (("predicted", recorded.imposed), ("by_means", by_means)):
+        random = dataclasses.replace(at_random(decoder), imposed=imposed)
+        others[name] = random, at_random(decoder_of(pipeline, PLAIN))
       for batch in self.batches:
         logging.info("batch %d: %s", batch, entry.name)
         found = self._race(others, encoded, batch, length)
-        rows.append({"label": entry.name, "batch": batch, "acceptance": recorded.acceptance, **found})
+        means = {"acceptance": recorded.acceptance, "calls": recorded.calls}
+        rows.append({"label": entry.name, "batch": batch, **means, **found})
     return {"source": pipeline.name, "num_tokens": length, "turns": self.turns, "rows": rows}
 
   def _race(self, pairs: dict[str, tuple[Decoder, Decoder]], condition: PyTree, batch: int, length: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from experiments.engine.classes import every_class
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.race import CAPTIONS
 from experiments.engine.rows import Row, row
-from jaxspec.core import rounds, verdicts
+from jaxspec.core import commits, rounds
 from jaxspec.core.network import Network
 from jaxspec.core.state import DecodeState
 from jaxspec.core.types import ModelFns, PyTree
@@ -140,7 +140,7 @@ class Pinned:
         last = draft.tokens[:, 0]
         if judges:
           verdict, verifier = rounds.judge_round(params.target, waiting.side, verifier, draft, **both)
-          last = verdicts.newest_token(cursor, draft, verdict)
+          last = commits.newest_token(cursor, draft, verdict)
         calls = jnp.max(draft.num_calls)
         passes = passes + jnp.stack([jnp.int32(calls), rounds.needs_exchange(cursor, draft).astype(jnp.int32)])
         return waiting.side.replace(cursor=cursor), verifier, last, passes

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec.core import trees, verdicts
+from jaxspec.core import commits, trees
 from jaxspec.core.token_axes import at_position, over_tokens
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, Params, PyTree, Verdict, Verifier
 
@@ -58,8 +58,8 @@ class _FromHistory(_OfFunction):
 
   def commit(self, params: Params, state: History, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict) -> History:
     rows, max_len = state.tokens.shape[:2]
-    row, position = jnp.arange(rows)[:, None], verdicts.block_positions(cursor, draft, verdict, max_len)
-    block = verdicts.committed_block(draft, verdict)
+    row, position = jnp.arange(rows)[:, None], commits.block_positions(cursor, draft, verdict, max_len)
+    block = commits.committed_block(draft, verdict)
     return state._replace(tokens=state.tokens.at[row, position].set(block, mode="drop"))
 
 
@@ -69,10 +69,10 @@ class _FromFeatures(_OfFunction):
   def init(
     self, params: Params, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
   ) -> tuple[Array, FirstToken | None]:
-    return verdicts.features_of(prefill)[:, -1], None
+    return commits.features_of(prefill)[:, -1], None
 
   def commit(self, params: Params, state: Array, cursor: Cursor, draft: Draft, trace: PyTree, verdict: Verdict) -> Array:
-    features, gain = verdicts.features_of(verdict), verdicts.num_committed(draft, verdict)
+    features, gain = commits.features_of(verdict), commits.num_committed(draft, verdict)
     if draft.is_tree:
       features = trees.path_features(features, verdict.path)
     newest = at_position(features, jnp.clip(gain - 1, 0, features.shape[1] - 1))

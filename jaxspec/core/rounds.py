@@ -12,7 +12,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import rng, trees, verdicts
+from jaxspec.core import commits, rng, trees
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.precision import in_32_bits
 from jaxspec.core.state import Counters, DecodeState, DraftSide, Origin, SpecParams, TargetSide, Waiting
@@ -89,7 +89,7 @@ def start_draft(
 def _first_cursor(first: Array, max_len: int, end_token: Array | int) -> Cursor:
   ones = jnp.ones(first.shape[:1], jnp.int32)
   cursor = Cursor(first, ones, ones < max_len, jnp.int32(0), jnp.asarray(end_token, jnp.int32))
-  return cursor._replace(live=cursor.live & ~verdicts.is_end_token(cursor, first))
+  return cursor._replace(live=cursor.live & ~commits.is_end_token(cursor, first))
 
 
 def start(
@@ -152,7 +152,7 @@ def verify_step(
   """
   keys = rng.stream_keys(keys, rng.Stream.VERIFY, cursor.round)
   verdict, state = verifier.verify(params, keys, state, cursor, draft)
-  return verdicts.stop_at_end_token(cursor, draft, verdict), state
+  return commits.stop_at_end_token(cursor, draft, verdict), state
 
 
 def verify_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: Verifier) -> tuple[TargetSide, Verdict]:
@@ -162,7 +162,7 @@ def verify_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: 
     params: the target's parameters.
   """
   verdict, state = verify_step(params, target.keys, target.verifier, target.cursor, draft, verifier=verifier)
-  cursor = verdicts.advance(target.cursor, draft, verdict, target.max_len)
+  cursor = commits.advance(target.cursor, draft, verdict, target.max_len)
   return dataclasses.replace(target, cursor=cursor, verifier=state), verdict
 
 
@@ -176,23 +176,23 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   cursor, live = side.cursor, side.cursor.live
   rows, max_len = side.tokens.shape[:2]
   verified, local, accepted = draft.needs_verify, draft.num_local, verdict.num_accepted[:, None]
-  gain = verdicts.num_committed(draft, verdict)
-  block = verdicts.committed_block(draft, verdict)
+  gain = commits.num_committed(draft, verdict)
+  block = commits.committed_block(draft, verdict)
 
   offset = jnp.arange(block.shape[1])[None]
-  drafted_end = verdicts.ends_on_draft(cursor, draft, verdict)
+  drafted_end = commits.ends_on_draft(cursor, draft, verdict)
   first_next = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
   first_next = jnp.where(drafted_end, int(Origin.DRAFT), first_next)
   origin = jnp.where((offset == accepted) & verified[:, None], first_next[:, None], int(Origin.DRAFT))
   origin = jnp.where((offset > accepted) & verified[:, None], int(Origin.BONUS), origin)
   origin = jnp.where(offset < local[:, None], int(Origin.LOCAL), origin).astype(jnp.int8)
 
-  position, row = verdicts.block_positions(cursor, draft, verdict, max_len), jnp.arange(rows)[:, None]
+  position, row = commits.block_positions(cursor, draft, verdict, max_len), jnp.arange(rows)[:, None]
   put = lambda buffer, values: buffer.at[row, position].set(values, mode="drop")
   one = live.astype(jnp.int32)
   kept = jnp.minimum(local, gain)  # fewer than all if rows keep one length and another row stopped this one
   counters = side.counters
-  ended = one * verdicts.ends_round(draft) if jnp.ndim(cursor.round) else one
+  ended = one * commits.ends_round(draft) if jnp.ndim(cursor.round) else one
   counters = Counters(
     rounds=counters.rounds + ended,
     drafted=counters.drafted + one * (draft.num_drafted - local),
@@ -207,7 +207,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
     origin=put(side.origin, origin),
     commit_round=put(side.commit_round, jnp.broadcast_to(_to_rows(cursor.round + 1), position.shape)),
     metrics=jax.tree.map(put, side.metrics, verdict.metrics),
-    cursor=verdicts.advance(cursor, draft, verdict, max_len),
+    cursor=commits.advance(cursor, draft, verdict, max_len),
     drafter=drafter.commit(params, side.drafter, cursor, draft, trace, verdict),
     counters=counters,
   )

@@ -303,7 +303,7 @@ class Verdict(NamedTuple):
   """The target side's decision about a `Draft`.
 
   A verifier that adds one token makes one with `Verdict.one`.
-  `jaxspec.core.verdicts.committed_block` joins the accepted drafts and the verifier's own tokens.
+  `jaxspec.core.commits.committed_block` joins the accepted drafts and the verifier's own tokens.
 
   Attributes:
     num_accepted: ``[B]`` int32, accepted leading tokens of the draft (or of ``path``), including local ones.
@@ -314,7 +314,7 @@ class Verdict(NamedTuple):
     feedback: input of the drafter: target features or logits, at ``[last, draft ...]`` (prefill: at the condition).
     metrics: the rule's report about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
     is_drafted_end: ``[B]`` bool, the first of ``next_tokens`` is an accepted draft that ends the round: an end token
-      (`jaxspec.core.verdicts.stop_at_end_token`), or if rows keep one length (`Verifier.in_step`). None: derived from the
+      (`jaxspec.core.commits.stop_at_end_token`), or if rows keep one length (`Verifier.in_step`). None: derived from the
       draft.
   """
 

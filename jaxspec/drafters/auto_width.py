@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.control_flow import run_if
+from jaxspec.core.control_flow import put_leading, run_if
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, PyTree, Verdict
 from jaxspec.drafters import width_choice
@@ -44,6 +44,7 @@ class AutoWidthState(NamedTuple):
   inner: PyTree
   choice: WidthState
   times: Array  # [M]
+  max_len: Array  # [] int32
   missed: Missed | None  # None: the inner drafter has no network that reads
 
 
@@ -100,7 +101,7 @@ class AutoWidthDrafter(Drafter):
       of_token = lambda leaf: jnp.zeros((rows, max_len, *leaf.shape[2:]), leaf.dtype)
       missed = Missed(jnp.zeros((rows, max_len), jnp.int32), jax.tree.map(of_token, prefill.feedback))
     choice = width_choice.start(params.times, rows, self.window, max_len)
-    return AutoWidthState(inner, choice, params.times, missed), first
+    return AutoWidthState(inner, choice, params.times, jnp.int32(max_len), missed), first
 
   def read(self, params: AutoWidthParams, state: AutoWidthState, cursor: Cursor) -> AutoWidthState:
     return state._replace(inner=self.inner.read(params.inner, state.inner, cursor))
@@ -108,22 +109,22 @@ class AutoWidthDrafter(Drafter):
   def draft(
     self, params: AutoWidthParams, keys: Key, state: AutoWidthState, cursor: Cursor
   ) -> tuple[Draft, AutoWidthState, tuple]:
-    index = width_choice.choose(state.choice, params.times, self.widths, bonus=self.bonus)
+    lacks = width_choice.lacking(cursor, state.max_len)
+    index = width_choice.choose(state.choice, params.times, self.widths, lacks, bonus=self.bonus)
     unread = jnp.where(index > 0, state.choice.unread, 0)
     inner = state.inner if state.missed is None else self._catch_up(params.inner, state.inner, state.missed, cursor, unread)
     longest = jax.eval_shape(self.inner.draft, params.inner, keys, inner, cursor)[0]
 
-    def draft_of(width: int, carry: tuple[Draft, PyTree]) -> tuple[Draft, PyTree]:
+    def draft_of(width: int, carry: tuple[Draft, PyTree], cursor: Cursor) -> tuple[Draft, PyTree]:
       found, inner, trace = self._of(width).draft(params.inner, keys, carry[1], cursor)
       assert not jax.tree.leaves(trace), "a drafter whose length varies has no trace"
-      pad = lambda leaf, like: jnp.pad(leaf, [(0, most - size) for most, size in zip(like.shape, leaf.shape)])
-      return jax.tree.map(pad, found, longest), inner
+      return put_leading(carry[0], found), inner
 
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), longest)
     carry = none._replace(needs_verify=jnp.ones_like(none.needs_verify)), inner
     for number, width in enumerate(self.widths):
       if width:
-        carry = run_if(index == number, functools.partial(draft_of, width), carry)
+        carry = run_if(index == number, functools.partial(draft_of, width), carry, cursor)
     reads = state.missed is not None
     choice = width_choice.began(state.choice, index, params.times, self.widths, cursor.live, reads=reads)
     draft = carry[0]._replace(num_calls=carry[0].num_calls + unread)
@@ -153,7 +154,9 @@ class AutoWidthDrafter(Drafter):
       return state._replace(inner=self._of(self.widths[1]).commit(params.inner, state.inner, cursor, draft, (), verdict))
     rest = state.inner, state.missed
 
-    def plain(carry: tuple[PyTree, Missed | None]) -> tuple[PyTree, Missed | None]:
+    def plain(
+      carry: tuple[PyTree, Missed | None], cursor: Cursor, draft: Draft, verdict: Verdict
+    ) -> tuple[PyTree, Missed | None]:
       inner, missed = carry
       own = verdict._replace(feedback=jax.tree.map(lambda leaf: leaf[:, :1], verdict.feedback))
       if missed is None:
@@ -166,7 +169,9 @@ class AutoWidthDrafter(Drafter):
       feedback = jax.tree.map(lambda buffer, leaf: put(buffer, leaf[:, 0], cursor.length), missed.feedback, own.feedback)
       return inner, Missed(tokens, feedback)
 
-    def drafted(width: int, carry: tuple[PyTree, Missed | None]) -> tuple[PyTree, Missed | None]:
+    def drafted(
+      width: int, carry: tuple[PyTree, Missed | None], cursor: Cursor, draft: Draft, verdict: Verdict
+    ) -> tuple[PyTree, Missed | None]:
       first = lambda number: lambda leaf: leaf[:, :number]
       short = draft._replace(tokens=draft.tokens[:, :width], proposal=jax.tree.map(first(width), draft.proposal))
       own = verdict._replace(
@@ -175,8 +180,10 @@ class AutoWidthDrafter(Drafter):
       return self._of(width).commit(params.inner, carry[0], cursor, short, (), own), carry[1]
 
     for number, width in enumerate(self.widths):
-      rest = run_if(state.choice.chosen == number, functools.partial(drafted, width) if width else plain, rest)
-    choice = width_choice.ended(state.choice, params.times, width_choice.outcome(cursor, draft, verdict))
+      commit = functools.partial(drafted, width) if width else plain
+      rest = run_if(state.choice.chosen == number, commit, rest, cursor, draft, verdict)
+    outcome = width_choice.outcome(cursor, draft, verdict, state.max_len)
+    choice = width_choice.ended(state.choice, params.times, outcome)
     return state._replace(inner=rest[0], missed=rest[1], choice=choice)
 
   def report(self, state: AutoWidthState) -> AutoWidthReport:

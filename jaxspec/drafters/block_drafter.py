@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.token_axes import over_tokens
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.models.conditions import Context
@@ -58,7 +58,7 @@ class BlockDrafter(Drafter):
   def init(
     self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
   ) -> tuple[BlockState, None]:
-    features = verdicts.features_of(prefill)  # [B, P, F]
+    features = commits.features_of(prefill)  # [B, P, F]
     rows, prefix_len = features.shape[0], self.head.prefix_len(condition)
     cache = self.head.init_cache(rows, prefix_len + max_len + self.window + 1)
     known = Context(features[:, features.shape[1] - prefix_len :])
@@ -85,8 +85,8 @@ class BlockDrafter(Drafter):
     self, params: ModelParams, state: BlockState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> BlockState:
     # Features at [last, draft ...]. The newest token has none yet, so the first ``gain`` are those of all others.
-    gain, size = verdicts.num_committed(draft, verdict), state.pending.shape[1]
-    features = verdicts.features_of(verdict)[:, :size]
+    gain, size = commits.num_committed(draft, verdict), state.pending.shape[1]
+    features = commits.features_of(verdict)[:, :size]
     features = jnp.pad(features, ((0, 0), (0, size - features.shape[1]), (0, 0)))
     held = gain > 0  # a row that commits nothing reads the old ones again
     pending = jnp.where(over_tokens(held, features), features, state.pending)

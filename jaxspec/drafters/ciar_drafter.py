@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.token_axes import at_position
@@ -275,7 +275,7 @@ class CiarDrafter(Drafter):
       sent, proposal = run_if(jnp.any(drafted), lambda _: self.draw(params.draw, logits, keys, offset), unsent)
       token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
       num_local, num_drafted = carry.local + is_local, carry.drafted + drafted
-      ends = verdicts.is_end_token(cursor, token)
+      ends = commits.is_end_token(cursor, token)
       more_local = (num_local < self.max_run) & (position < max_len - 1)
       more_drafts = (num_drafted < self.most_drafts) & (position < max_len - 2)
       at_window = jnp.where(drafted, carry.drafted, self.most_drafts)  # beyond the end: dropped
@@ -353,10 +353,10 @@ class CiarDrafter(Drafter):
     self, params: GatedParams, state: CiarState, cursor: Cursor, draft: Draft, gates: PyTree, verdict: Verdict
   ) -> CiarState:
     live, calling, local = cursor.live, draft.needs_verify, draft.num_local
-    gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
-    block_tokens = verdicts.committed_block(draft, verdict)
+    gain = jnp.where(live, commits.num_committed(draft, verdict), 0)
+    block_tokens = commits.committed_block(draft, verdict)
     row, max_len = jnp.arange(live.shape[0]), state.tokens.shape[1]
-    position = verdicts.block_positions(cursor, draft, verdict, max_len)
+    position = commits.block_positions(cursor, draft, verdict, max_len)
     newest_read = cursor.length + gain - 1  # after an exchange the target has read all but the newest token
     in_window = draft.num_drafted - local
     sent = jnp.where(live & calling, cursor.length - state.read + local + in_window, 0)
@@ -374,9 +374,9 @@ class CiarDrafter(Drafter):
       gate_state = _select(live, kept, state.gate)
     opened = state.open
     if jnp.ndim(cursor.round):
-      opened = _select(verdicts.ends_round(draft) | ~live, jax.tree.map(jnp.zeros_like, opened), opened)
+      opened = _select(commits.ends_round(draft) | ~live, jax.tree.map(jnp.zeros_like, opened), opened)
     return state._replace(
-      previous=verdicts.token_before_newest(cursor, draft, verdict, state.previous),
+      previous=commits.token_before_newest(cursor, draft, verdict, state.previous),
       gate=gate_state,
       tokens=state.tokens.at[row[:, None], position].set(block_tokens, mode="drop"),
       read=jnp.where(live & calling, newest_read, state.read),

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.payloads import PendingTokens, as_token
 from jaxspec.core.token_axes import num_leading
@@ -115,7 +115,7 @@ class CiarScaleDrafter(Drafter):
   @property
   def at_length(self) -> int:
     """The length of the rows; a ValueError where it is not known."""
-    return verdicts.known_length(self.length)
+    return commits.known_length(self.length)
 
   def at(self, length: int, max_len: int) -> CiarScaleDrafter:
     return dataclasses.replace(self, length=length, max_len=max_len)
@@ -210,12 +210,12 @@ class CiarScaleDrafter(Drafter):
     verdict: Verdict,
   ) -> CiarScalesState:
     live, asks, max_len = cursor.live, draft.needs_verify, state.tokens.shape[1]
-    gain = jnp.where(live, verdicts.num_committed(draft, verdict), 0)
-    block = verdicts.committed_block(draft, verdict)
-    row, position = jnp.arange(live.shape[0])[:, None], verdicts.block_positions(cursor, draft, verdict, max_len)
+    gain = jnp.where(live, commits.num_committed(draft, verdict), 0)
+    block = commits.committed_block(draft, verdict)
+    row, position = jnp.arange(live.shape[0])[:, None], commits.block_positions(cursor, draft, verdict, max_len)
     length, until = cursor.length + gain, state.until
     if isinstance(trace, _Trace):  # else the cloud drew alone
-      stopped = asks & verdicts.ends_on_draft(cursor, draft, verdict) & (length > trace.begin) & (length < trace.until)
+      stopped = asks & commits.ends_on_draft(cursor, draft, verdict) & (length > trace.begin) & (length < trace.until)
       until = jnp.where(live, jnp.where(stopped, trace.until, 0), until)
     sent = jnp.where(live & asks, cursor.length - state.read + draft.num_drafted, 0)
     return state._replace(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import verdicts
+from jaxspec.core import commits
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.diffusion import chain
 from jaxspec.diffusion.token_chains import DraftedChains, TokenRule
@@ -103,5 +103,5 @@ class ContinuousModelDrafter(Drafter):
   def commit(
     self, params: ModelParams, state: ContinuousModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ContinuousModelState:
-    previous = verdicts.token_before_newest(cursor, draft, verdict, state.previous)
+    previous = commits.token_before_newest(cursor, draft, verdict, state.previous)
     return state._replace(previous=previous)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import trees, verdicts
+from jaxspec.core import commits, trees
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, Params, Verdict
 from jaxspec.models.conditions import Pairs
@@ -44,7 +44,7 @@ def start(head: ModelFns, params: Params, condition, prefill: Verdict, *, longes
   Raises:
     ValueError: if the verifier returns no features.
   """
-  features = verdicts.features_of(prefill)  # [B, P, D]
+  features = commits.features_of(prefill)  # [B, P, D]
   rows, prefix_len = features.shape[0], head.prefix_len(condition)
   cache = head.init_cache(rows, prefix_len + slots)
   if prefix_len:
@@ -70,8 +70,8 @@ def absorb(head: ModelFns, params: Params, state: EagleState, cursor: Cursor) ->
 
 def hold(state: EagleState, draft: Draft, verdict: Verdict) -> EagleState:
   """Stores the pairs of the round's committed tokens as pending for the next round."""
-  size, gain = state.pending.tokens.shape[1], verdicts.num_committed(draft, verdict)
-  block = verdicts.committed_block(draft, verdict)  # [B, L + 1]
+  size, gain = state.pending.tokens.shape[1], commits.num_committed(draft, verdict)
+  block = commits.committed_block(draft, verdict)  # [B, L + 1]
   last = jnp.maximum(gain - 1, 0)[:, None]
   tokens = jnp.where(jnp.arange(size)[None] >= last, jnp.take_along_axis(block, last, axis=1), _fit(block, size))
   # The pair of an accepted token has the feature of the token before it; that of the next token, of the last accepted one.

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.token_space import LegalFn
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, PyTree, Verdict
 from jaxspec.drafters.window_init import WindowInit, initial_drafts
@@ -159,7 +159,7 @@ class JacobiDrafter(Drafter):
   def recycle_pass(self, state: JacobiState, draft: Draft, verdict: Verdict) -> JacobiState:
     """The state with the distributions that a pass has left for the positions behind its committed tokens."""
     judged = draft.tokens.shape[1]  # the window, or 0 where the target drew alone
-    gain = verdicts.num_committed(draft, verdict)
+    gain = commits.num_committed(draft, verdict)
     index = gain[:, None] + jnp.arange(self.window)[None]  # row of the pass that judged the new position j
     logits, row = verdict.feedback, jnp.arange(index.shape[0])[:, None]  # [B, K + 1, V]
     recycled = jnp.clip(judged + 1 - gain, 0, self.window)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.payloads import as_token
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Key, Verdict
 from jaxspec.models.conditions import ClassLabels
@@ -63,7 +63,7 @@ class ScaleModelDrafter(Drafter):
     return ScaleModelState(reader, nothing, keys), None
 
   def read(self, params: ScaleSide, state: ScaleModelState, cursor: Cursor) -> ScaleModelState:
-    length, sizes = verdicts.known_length(self.length), self.network.sizes
+    length, sizes = commits.known_length(self.length), self.network.sizes
     before = [state.previous[:, : sizes[length - 2]]] if length > 1 else []
     _, reader = self.network.read(params, state.reader, before, first=length - 1, end=length)
     return state._replace(reader=reader)
@@ -72,7 +72,7 @@ class ScaleModelDrafter(Drafter):
     self, params: ScaleSide, keys: Key, state: ScaleModelState, cursor: Cursor
   ) -> tuple[Draft, ScaleModelState, tuple]:
     del keys  # those of a round
-    length, sizes = verdicts.known_length(self.length), self.network.sizes
+    length, sizes = commits.known_length(self.length), self.network.sizes
     reader, tokens, proposal = state.reader, [], []
     maps, first = [cursor.last[:, : sizes[length - 1]]], length
     if length > 1:  # the previous scale may be unread
@@ -91,5 +91,5 @@ class ScaleModelDrafter(Drafter):
   def commit(
     self, params: ScaleSide, state: ScaleModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ScaleModelState:
-    previous = verdicts.token_before_newest(cursor, draft, verdict, state.previous)
+    previous = commits.token_before_newest(cursor, draft, verdict, state.previous)
     return state._replace(previous=previous)

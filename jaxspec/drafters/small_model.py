@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.drafters.last_two import feed_last_two
 from jaxspec.sampling.logit_processing import ModelParams, Warp, sample
@@ -87,5 +87,5 @@ class SmallModelDrafter(Drafter):
   def commit(
     self, params: ModelParams, state: SmallModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> SmallModelState:
-    previous = verdicts.token_before_newest(cursor, draft, verdict, state.previous)
+    previous = commits.token_before_newest(cursor, draft, verdict, state.previous)
     return state._replace(previous=previous)

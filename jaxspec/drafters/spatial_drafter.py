@@ -15,7 +15,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.types import Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.models.conditions import Pairs
 from jaxspec.sampling.logit_processing import ModelParams, Warp, sample
@@ -52,7 +52,7 @@ class SpatialDrafter(Drafter):
   def init(self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict) -> tuple[Pairs, None]:
     slots = jax.eval_shape(lambda: self.head.init_cache(1, max_len)).tokens.shape[1]
     pad = lambda leaf: jnp.pad(leaf, ((0, 0), (0, slots - 1), *((0, 0),) * (leaf.ndim - 2)))
-    return Pairs(pad(prefill.next_tokens[:, :1]), pad(verdicts.features_of(prefill)[:, -1:])), None
+    return Pairs(pad(prefill.next_tokens[:, :1]), pad(commits.features_of(prefill)[:, -1:])), None
 
   def draft(self, params: ModelParams, keys: Key, state: Pairs, cursor: Cursor) -> tuple[Draft, Pairs, tuple]:
     slots, place = state.tokens.shape[1], jnp.arange(self.window)
@@ -69,8 +69,8 @@ class SpatialDrafter(Drafter):
 
   def commit(self, params: ModelParams, state: Pairs, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict) -> Pairs:
     # The pair of an accepted token has the feature of the token before it, that of the next token the last accepted one's.
-    block, features = verdicts.committed_block(draft, verdict), verdicts.features_of(verdict)
-    slots, number, gain = state.tokens.shape[1], features.shape[1], verdicts.num_committed(draft, verdict)[:, None]
+    block, features = commits.committed_block(draft, verdict), commits.features_of(verdict)
+    slots, number, gain = state.tokens.shape[1], features.shape[1], commits.num_committed(draft, verdict)[:, None]
     offset = jnp.arange(number)[None]
     stays = (offset < gain) & (offset >= gain - slots) & cursor.live[:, None]  # each slot at most once
     slot = jnp.where(stays, (cursor.length[:, None] + offset) % slots, slots)

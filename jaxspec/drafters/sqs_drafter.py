@@ -9,7 +9,7 @@ One round of a row, from its committed tokens:
 
 The number of drafts L is decided online for each row. It is 0 if the first distribution is too expensive; the target then
 draws one token alone. With `SqsDrafter.chooses_length` a round also ends after a length that is chosen before it, from the
-verdicts of the row's earlier rounds and a table of times (`jaxspec.drafters.row_lengths`). The last pass of a round reads
+verdicts of the row's earlier rounds and a table of times (`jaxspec.drafters.draft_lengths`). The last pass of a round reads
 the newest draft, so the cache holds all drafts. The sparsifier has seen the distribution at every position where the round
 can end, so rolling back its state is a gather.
 """
@@ -24,10 +24,10 @@ import jax.numpy as jnp
 
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
-from jaxspec.drafters import row_lengths, width_choice
+from jaxspec.drafters import draft_lengths, width_choice
 from jaxspec.drafters.width_choice import WidthState
 from jaxspec.sampling.logit_processing import ModelParams, Warp, probabilities
 
@@ -151,7 +151,7 @@ class SqsDrafter(Drafter):
     real, whole = jnp.zeros((rows,)), jnp.zeros((rows,), jnp.int32)
     stats = SqsStats(real, whole, real, real, whole)
     state = self.sparsifier.init(params.sparsifier, rows)
-    choice = row_lengths.start(params.times, rows, self.window, max_len) if self.chooses_length else ()
+    choice = draft_lengths.start(params.times, rows, self.window, max_len) if self.chooses_length else ()
     return SqsState(cache, jnp.int32(prefix_len), jnp.int32(max_len), state, stats, choice), None
 
   def read(self, params: SqsParams, state: SqsState, cursor: Cursor) -> SqsState:
@@ -165,7 +165,7 @@ class SqsDrafter(Drafter):
     # The last position of a row is for the target's own token.
     most = jnp.minimum(self.window, state.max_len - cursor.length - 1)
     if isinstance(state.choice, WidthState):
-      length, choice = row_lengths.choose(state.choice, params.times, cursor.live, bonus=self.bonus)
+      length, choice = draft_lengths.choose(state.choice, params.times, cursor.live, bonus=self.bonus)
       most, state = jnp.minimum(most, length), state._replace(choice=choice)
 
     def select(q: Array, threshold: PyTree, position: Array):
@@ -235,7 +235,7 @@ class SqsDrafter(Drafter):
 
   def _stops_at(self, cursor: Cursor, tokens: Array) -> Array:
     """Whether a round ends after each of ``tokens``, as an end token."""
-    return jnp.zeros(tokens.shape, bool) if self.block else verdicts.is_end_token(cursor, tokens)
+    return jnp.zeros(tokens.shape, bool) if self.block else commits.is_end_token(cursor, tokens)
 
   def commit(
     self,
@@ -249,7 +249,7 @@ class SqsDrafter(Drafter):
     if draft.tokens.shape[1] == 0:  # the target drew alone; there is no distribution to count
       return state
     live = cursor.live
-    committed = verdicts.num_committed(draft, verdict)
+    committed = commits.num_committed(draft, verdict)
     position = self.sparsifier.rollback_position(committed, verdict.num_accepted, draft.num_drafted)
     moved = lambda buffer, old: jnp.where(live, at_position(buffer, position), old)
     moved = jax.tree.map(moved, trace.sparsifier, state.sparsifier)
@@ -267,7 +267,8 @@ class SqsDrafter(Drafter):
     )
     choice = state.choice
     if isinstance(choice, WidthState):
-      choice = row_lengths.ended(choice, params.times, width_choice.outcome(cursor, draft, verdict))
+      outcome = width_choice.outcome(cursor, draft, verdict, state.max_len)
+      choice = draft_lengths.ended(choice, params.times, outcome)
     return state._replace(sparsifier=moved, stats=stats, choice=choice)
 
   def report(self, state: SqsState) -> SqsReport:

@@ -1,15 +1,19 @@
 """The draft length of the next round, from the times of rounds and the running acceptance.
 
-A round of ``w`` drafts commits ``1 + S_1 + ... + S_w`` tokens in the mean, where ``S_j`` is the probability that the first
-``j`` drafts are accepted (Leviathan et al. 2023, arXiv 2211.17192, equation 1, with one acceptance per depth). If the target
-adds no token after full acceptance, the last term is missing. The length with the most tokens per time is chosen; 0 is a
-round of plain decoding.
+A round of ``w`` drafts commits ``1 + S_1 + ... + S_w`` tokens of a row in the mean, where ``S_j`` is the probability that
+the first ``j`` drafts are accepted (Leviathan et al. 2023, arXiv 2211.17192, equation 1, with one acceptance per depth). If
+the target adds no token after full acceptance, the last term is missing.
 
-* **Acceptance.** Tests and acceptances are counted by depth over all live rows. Counts decay by a sixteenth per round, so
-  that the estimate follows the row, and falls back to the prior while no drafts are made. A depth with few tests takes the
-  acceptance of all depths.
-* **Balance.** A decode may lose a limited time against plain decoding. Every round adds its tokens, in times of plain
-  rounds, and subtracts its own time. A length whose round could exceed the limit is not chosen.
+A batch takes as many rounds as its slowest row. A round adds to each row a share of the tokens that the row lacks. The
+length with the most share per time is chosen, in the row where that share is the smallest. Length 0 is a round of plain
+decoding.
+
+* **Acceptance.** Tests and acceptances are counted by row and depth. Counts decay by a sixteenth per round, so that the
+  estimate follows the row, and falls back to the prior while no drafts are made. A depth with few tests takes the acceptance
+  of all depths of its row, and a row with few tests that of the other rows: the smallest of noisy estimates is too small.
+* **Balance.** A decode may lose a limited time against plain decoding. Every round adds the tokens by which the row that
+  lacks most advances, in times of plain rounds, and subtracts its own time. A length whose round could exceed the limit is
+  not chosen.
 
 All quantities are integers, so that every driver of the loop chooses the same lengths.
 """
@@ -22,13 +26,15 @@ from typing import NamedTuple
 import flax.struct
 import jax.numpy as jnp
 
-from jaxspec.core import verdicts
+from jaxspec.core import commits
 from jaxspec.core.types import Array, Cursor, Draft, Verdict
 
 PLAIN = 1024  # the time of a plain round in a table of times
 LONGEST_TIME = 1 << 20  # the largest time of a table
 PRIOR, PRIOR_TESTS = 0.7, 2  # acceptance before the first test, and its weight in tests
+OTHERS_TESTS = 16  # weight in tests of the acceptance of the other rows, in that of a row
 LOSS_STEPS, LOSS_SHARE = 2, 50  # a decode may lose 2 plain rounds, and one of 50
+_MOST_LOST = 512  # of the latter
 _COUNT = 256  # one test in a count
 _DECAY = 4  # counts lose one of 2 ** 4 parts per round
 _UNIT = 1 << 14  # probability 1
@@ -38,8 +44,8 @@ _UNIT = 1 << 14  # probability 1
 class WidthState:
   """Counts of one batch of ``B`` rows; all int32."""
 
-  tested: Array  # [K] tests of the drafts of each depth, in 256ths
-  accepted: Array  # [K] those that accepted
+  tested: Array  # [B, K] tests of the drafts of each depth, in 256ths
+  accepted: Array  # [B, K] those that accepted
   balance: Array  # [] time against plain decoding, at most ``limit``
   limit: Array  # []
   unread: Array  # [] plain rounds that the draft network has not read
@@ -53,7 +59,8 @@ class Outcome(NamedTuple):
   live: Array  # bool, before the round
   accepted: Array  # int32, accepted drafts, with one that ended the row
   drafted: Array  # int32
-  gained: Array  # int32, committed tokens
+  before: Array  # int32, tokens that the row lacks before the round, see `lacking`
+  after: Array  # int32, those after the round
 
 
 def start(times: Array, rows: int, window: int, max_len: int) -> WidthState:
@@ -65,9 +72,14 @@ def start(times: Array, rows: int, window: int, max_len: int) -> WidthState:
     window: the longest length ``K``.
     max_len: tokens of a row.
   """
-  zero, counts = jnp.int32(0), jnp.zeros((window,), jnp.int32)
-  limit = times[0] * (LOSS_STEPS + min(max_len // LOSS_SHARE, 512))
+  zero, counts = jnp.int32(0), jnp.zeros((rows, window), jnp.int32)
+  limit = times[0] * (LOSS_STEPS + min(max_len // LOSS_SHARE, _MOST_LOST))
   return WidthState(counts, counts, limit, limit, zero, zero, jnp.zeros((rows, *times.shape), jnp.int32))
+
+
+def lacking(cursor: Cursor, max_len: int | Array) -> Array:
+  """Tokens ``[B]`` int32 that each row lacks; 0 for finished rows, at most that for rows with an end token."""
+  return jnp.where(cursor.live, max_len - cursor.length, 0)
 
 
 def _share(numerator: Array, denominator: Array) -> Array:
@@ -76,24 +88,28 @@ def _share(numerator: Array, denominator: Array) -> Array:
 
 
 def survival(state: WidthState) -> Array:
-  """Probability ``[K + 1]`` int32 that the first 0 to K drafts are all accepted, in ``_UNIT`` parts."""
-  prior, pseudo = PRIOR_TESTS * _COUNT, PRIOR_TESTS * _COUNT
-  pooled = _share(jnp.sum(state.accepted) + int(PRIOR * prior), jnp.sum(state.tested) + prior)
-  at_depth = _share(state.accepted + ((pseudo * pooled) >> 14), state.tested + pseudo)  # [K]
-  found = [jnp.int32(_UNIT)]
-  for depth in range(state.tested.shape[0]):
-    found.append((found[-1] * at_depth[depth]) >> 14)
-  return jnp.stack(found)
+  """Probability ``[B, K + 1]`` int32 that the first 0 to K drafts of a row are all accepted, in ``_UNIT`` parts."""
+  pseudo = PRIOR_TESTS * _COUNT
+  tested, accepted = jnp.sum(state.tested, axis=1), jnp.sum(state.accepted, axis=1)  # [B]
+  others = jnp.sum(tested) - tested
+  of_others = _share(jnp.sum(accepted) - accepted + int(PRIOR * pseudo), others + pseudo)
+  weight = pseudo + jnp.minimum(others, OTHERS_TESTS * _COUNT)
+  of_row = _share(accepted + ((weight * of_others) >> 14), tested + weight)
+  at_depth = _share(state.accepted + ((weight * of_row) >> 14)[:, None], state.tested + weight[:, None])  # [B, K]
+  found = [jnp.full_like(tested, _UNIT)]
+  for depth in range(state.tested.shape[1]):
+    found.append((found[-1] * at_depth[:, depth]) >> 14)
+  return jnp.stack(found, axis=1)
 
 
 def tokens_per_round(state: WidthState, widths: tuple[int, ...], *, bonus: bool = True) -> Array:
-  """Expected tokens of a round of each length ``[M]`` int32, in ``_UNIT`` parts.
+  """Expected tokens of every row in a round of each length ``[B, M]`` int32, in ``_UNIT`` parts.
 
   Args:
     bonus: whether the target adds a token after full acceptance.
   """
-  total = jnp.cumsum(survival(state))
-  return jnp.stack([total[width if bonus else max(width - 1, 0)] for width in widths])
+  total = jnp.cumsum(survival(state), axis=1)
+  return jnp.stack([total[:, width if bonus else max(width - 1, 0)] for width in widths], axis=1)
 
 
 def read_time(times: Array, widths: tuple[int, ...]) -> Array:
@@ -102,15 +118,19 @@ def read_time(times: Array, widths: tuple[int, ...]) -> Array:
   return jnp.maximum(jnp.min((times[1:] - times[:-1]) // steps), 0)
 
 
-def choose(state: WidthState, times: Array, widths: tuple[int, ...], *, bonus: bool = True) -> Array:
+def choose(state: WidthState, times: Array, widths: tuple[int, ...], lacks: Array, *, bonus: bool = True) -> Array:
   """Index ``[]`` int32 of the next round's length.
 
   Args:
     times: ``[M]`` int32, the time of a round of each length; only ratios matter.
     widths: the lengths, ascending from 0.
+    lacks: ``[B]`` int32, see `lacking`.
     bonus: as in `tokens_per_round`.
   """
-  rate = tokens_per_round(state, widths, bonus=bonus).astype(jnp.float32) / jnp.maximum(times, 1).astype(jnp.float32)
+  expected = tokens_per_round(state, widths, bonus=bonus).astype(jnp.float32)
+  share = expected / jnp.maximum(lacks, 1).astype(jnp.float32)[:, None]  # [B, M], that a round adds of what a row lacks
+  slowest = jnp.min(jnp.where(lacks[:, None] > 0, share, jnp.inf), axis=0)
+  rate = slowest / jnp.maximum(times, 1).astype(jnp.float32)
   drafts = jnp.asarray([width > 0 for width in widths])
   cost = times - times[0] + state.unread * read_time(times, widths)  # a round of drafts may commit one token only
   return jnp.argmax(jnp.where(drafts & (state.balance < cost), -1.0, rate)).astype(jnp.int32)
@@ -131,26 +151,30 @@ def began(state: WidthState, index: Array, times: Array, widths: tuple[int, ...]
   return dataclasses.replace(state, balance=state.balance - cost, unread=unread, chosen=index, rounds=rounds)
 
 
-def outcome(cursor: Cursor, draft: Draft, verdict: Verdict) -> Outcome:
-  """What a verdict says; ``cursor`` is the one before the round."""
-  accepted = verdict.num_accepted + verdicts.ends_on_draft(cursor, draft, verdict)
-  return Outcome(cursor.live, accepted, draft.num_drafted, verdicts.num_committed(draft, verdict))
+def outcome(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Outcome:
+  """What a verdict says.
+
+  Args:
+    cursor: the one before the round.
+    max_len: tokens of a row.
+  """
+  accepted = verdict.num_accepted + commits.ends_on_draft(cursor, draft, verdict)
+  before, after = (lacking(each, max_len) for each in (cursor, commits.advance(cursor, draft, verdict, max_len)))
+  return Outcome(cursor.live, accepted, draft.num_drafted, before, after)
 
 
 def ended(state: WidthState, times: Array, found: Outcome) -> WidthState:
   """The state after the verdict about that draft."""
-  live = found.live
-  depth = jnp.arange(state.tested.shape[0])[None]
-  is_accepted = live[:, None] & (depth < found.accepted[:, None])
-  is_tested = live[:, None] & (depth <= found.accepted[:, None]) & (depth < found.drafted[:, None])
-  gain = jnp.sum(jnp.where(live, found.gained, 0))
-  # In two parts, so that products of tokens and times stay within 32 bits.
-  rows = jnp.maximum(jnp.sum(live), 1).astype(jnp.int32)
-  earned = gain // rows * times[0] + gain % rows * (times[0] // rows)
-  decayed = lambda count, tests: count - (count >> _DECAY) + _COUNT * jnp.sum(tests, axis=0, dtype=jnp.int32)
+  live = found.live[:, None]
+  depth = jnp.arange(state.tested.shape[1])[None]
+  is_accepted = live & (depth < found.accepted[:, None])
+  is_tested = live & (depth <= found.accepted[:, None]) & (depth < found.drafted[:, None])
+  # The row that lacks most may end with a token: so many tokens at once would not fit into 32 bits, and fill any balance.
+  gain = jnp.minimum(jnp.max(found.before) - jnp.max(found.after), 2 * _MOST_LOST)
+  decayed = lambda count, tests: count - (count >> _DECAY) + _COUNT * tests.astype(jnp.int32)
   return dataclasses.replace(
     state,
     tested=decayed(state.tested, is_tested),
     accepted=decayed(state.accepted, is_accepted),
-    balance=jnp.minimum(state.balance + earned, state.limit),
+    balance=jnp.minimum(state.balance + gain * times[0], state.limit),
   )

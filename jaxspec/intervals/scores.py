@@ -32,8 +32,8 @@ from jaxspec.core.types import Array, Intervals, Key, PyTree
 from jaxspec.intervals.discrete import DiscreteSet, entropy
 from jaxspec.intervals.heads import check_combination, combined_logits, head_weights, mean_over_heads
 from jaxspec.intervals.inter_fuse import SCALINGS, Bounds, inter_fuse, scale
+from jaxspec.intervals.interval_uncertainty import Uncertainty
 from jaxspec.intervals.merged_codes import groups_within, merge
-from jaxspec.intervals.uncertainty import Uncertainty
 
 
 class ScoreFn(Protocol):

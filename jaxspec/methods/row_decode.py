@@ -28,7 +28,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.state import Counters, DecodeResult, Origin, SpecParams
 from jaxspec.core.trees import ended_by_rejection
 from jaxspec.core.types import Array, Cache, Draft, Key, ModelFns, PyTree, Verdict
@@ -193,7 +193,7 @@ class RowDecode:
   def _commit(self, prefix: int, state: RowState, read: RowPass, index: Array, draft: Draft, verdict: Verdict) -> RowState:
     """The state with the tokens of a pass."""
     (images, size), lanes = state.tokens.shape, read.row.shape[0]
-    gain = verdicts.num_committed(draft, verdict).reshape(images, -1)  # [B, G]
+    gain = commits.num_committed(draft, verdict).reshape(images, -1)  # [B, G]
     offset = jnp.arange(1 + self.drafts)[None, None]
     is_new = (offset < gain[..., None]).reshape(images, -1)
     place = jnp.where(is_new, (index + 1).reshape(lanes, -1), size)
@@ -216,7 +216,7 @@ class RowDecode:
     return state._replace(
       progress=progress,
       number=state.number + 1,
-      tokens=put(state.tokens, verdicts.committed_block(draft, verdict)),
+      tokens=put(state.tokens, commits.committed_block(draft, verdict)),
       origin=put(state.origin, origin),
       commit_round=put(state.commit_round, jnp.broadcast_to(state.number + 1, origin.shape)),
       counters=dataclasses.replace(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import jax.numpy as jnp
 
-from jaxspec.core import verdicts
+from jaxspec.core import commits
 from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Cursor, Draft, PyTree, Verdict
@@ -61,7 +61,7 @@ def round_over(
       distribution = codec.decode_distribution(data, decoded.draft, position, round_)
       target, verdict = finish_round(target, judged, tested, distribution)
     else:
-      cursor = verdicts.advance(target.cursor, judged, verdict, target.max_len)
+      cursor = commits.advance(target.cursor, judged, verdict, target.max_len)
       target = dataclasses.replace(target, cursor=cursor)
   reply = reply_to(int(verdict.next_tokens[0, 0]) if int(verdict.num_next[0]) else None)
   return target, verdict_of(reply.num_accepted, reply.next_token, draft.num_local)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import verdicts
+from jaxspec.core import commits
 from jaxspec.core.token_axes import over_rows
 from jaxspec.core.types import AcceptFn, Array, Cache, Cursor, Draft, Key, ModelFns, Params, PyTree, Verdict, Verifier
 from jaxspec.sampling.logit_processing import ModelParams, Warp
@@ -67,7 +67,7 @@ class ChunkVerifier(Verifier):
     warp: static part of the logit processing.
     returns_logits: whether the feedback is the processed logits ``[B, K + 1, V]``, for verdicts that may request
       distributions (`jaxspec.serving.wire.two_phase`); False gives no feedback.
-    bonus: also draw a token after full acceptance, see `jaxspec.core.verdicts.without_bonus`.
+    bonus: also draw a token after full acceptance, see `jaxspec.core.commits.without_bonus`.
   """
 
   model: ModelFns
@@ -99,7 +99,7 @@ class ChunkVerifier(Verifier):
     judged = (chunk.start + chunk.skipped + 1)[:, None] + jnp.arange(window + 1, dtype=jnp.int32)[None]
     logits = self.warp(raw, params.sampling, judged)
     verdict = self.accept_fn(params.rule, keys, draft, logits)
-    verdict = verdict if self.bonus else verdicts.without_bonus(draft, verdict)
+    verdict = verdict if self.bonus else commits.without_bonus(draft, verdict)
     finite, bits = _seen(raw, jnp.arange(window + 1)[None] <= draft.num_drafted[:, None])
     feedback = logits if self.returns_logits else ()
     return verdict._replace(feedback=feedback), ChunkState(cache, state.prefix_len, finite, bits)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.token_axes import num_leading
 from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
 
@@ -156,7 +156,7 @@ class ImposedVerifier(Verifier):
       accepted = jnp.full_like(accepted, jnp.min(jnp.where(cursor.live, accepted, window)))
     verdict = verdict._replace(num_accepted=local + jnp.where(draft.needs_verify, accepted, 0))
     if not getattr(self.verifier, "bonus", True):  # the rule decided about its token by another number of drafts
-      verdict = verdicts.without_bonus(draft, verdict._replace(num_next=jnp.ones_like(verdict.num_next)))
+      verdict = commits.without_bonus(draft, verdict._replace(num_next=jnp.ones_like(verdict.num_next)))
     return verdict, state
 
 

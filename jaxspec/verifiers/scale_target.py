@@ -19,7 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.payloads import AcceptScale, DraftedScale, PendingTokens, Replaced, as_token
 from jaxspec.core.types import Array, Cursor, Draft, Key, Verdict, Verifier
@@ -107,7 +107,7 @@ class ScaleVerifier(Verifier):
     self, params: ScaleSide, keys: Key, state: ScaleTargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, ScaleTargetState]:
     del keys  # those of a round
-    length = verdicts.known_length(self.length)
+    length = commits.known_length(self.length)
     judged = len(draft.proposal)
     draws_more = self.bonus or judged == 0
     tokens = [draft.tokens[:, i, : self.sizes[length + i]] for i in range(judged)]

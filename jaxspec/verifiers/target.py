@@ -15,8 +15,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import trees, verdicts
-from jaxspec.core.control_flow import run_if
+from jaxspec.core import commits, trees
+from jaxspec.core.control_flow import put_leading, run_if
 from jaxspec.core.types import (
   AcceptFn,
   Array,
@@ -69,7 +69,7 @@ class TargetVerifier(Verifier):
     feedback_fn: feedback to the drafter: `no_feedback`, `target_features` or `target_logits`.
     widths: inputs of narrower passes, ascending, for chains. By default a pass has ``K + 1`` inputs for any number of
       drafts; with ``(1,)`` a round without a draft costs the same as a round of plain decoding. Every width is compiled.
-    bonus: also draw a token after full acceptance, see `jaxspec.core.verdicts.without_bonus`.
+    bonus: also draw a token after full acceptance, see `jaxspec.core.commits.without_bonus`.
   Raises:
     ValueError: for widths that are not ascending from 1 on.
   """
@@ -108,7 +108,8 @@ class TargetVerifier(Verifier):
   ) -> tuple[Verdict, TargetState]:
     start = state.prefix_len + cursor.length - 1
 
-    def judge(draft: Draft, cache: Cache) -> tuple[Verdict, Cache]:
+    def judge(draft: Draft, cache: Cache, cursor: Cursor) -> tuple[Verdict, Cache]:
+      start = state.prefix_len + cursor.length - 1
       inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1]
       offsets, mask = trees.layout(draft)
       output, cache = self.model.apply(params.model, inputs, cache, positions=start[:, None] + offsets, mask=mask)
@@ -117,35 +118,39 @@ class TargetVerifier(Verifier):
       return verdict._replace(feedback=self.feedback_fn(output, logits)), cache
 
     if draft.is_tree:
-      verdict, cache = judge(draft, state.cache)
+      verdict, cache = judge(draft, state.cache, cursor)
       if self.model.compact is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
       cache = self.model.compact(cache, start + 1, verdict.path)
     else:
       verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
-    verdict = verdict if self.bonus else verdicts.without_bonus(draft, verdict)
+    verdict = verdict if self.bonus else commits.without_bonus(draft, verdict)
     return verdict, state._replace(cache=cache)
 
 
 def _narrowest(
-  judge: Callable[[Draft, Cache], tuple[Verdict, Cache]], widths: tuple[int, ...], cursor: Cursor, draft: Draft, cache: Cache
+  judge: Callable[[Draft, Cache, Cursor], tuple[Verdict, Cache]],
+  widths: tuple[int, ...],
+  cursor: Cursor,
+  draft: Draft,
+  cache: Cache,
 ) -> tuple[Verdict, Cache]:
   """Judges a chain by the narrowest pass for the drafts of all live rows; missing entries of the verdict are 0."""
   full = draft.tokens.shape[1] + 1
   widths = (*(width for width in widths if width < full), full)
   if len(widths) == 1:
-    return judge(draft, cache)
-  shapes = jax.eval_shape(judge, draft, cache)[0]
-  pad = lambda leaf, like: jnp.pad(leaf, [(0, most - size) for most, size in zip(like.shape, leaf.shape)])
+    return judge(draft, cache, cursor)
+  shapes = jax.eval_shape(judge, draft, cache, cursor)[0]
 
-  def judge_narrow(width: int, carry: tuple[Verdict, Cache]) -> tuple[Verdict, Cache]:
-    verdict, cache = judge(_leading(draft, width - 1), carry[1])
-    return jax.tree.map(pad, verdict, shapes), cache
+  def judge_narrow(width: int, carry: tuple[Verdict, Cache], draft: Draft, cursor: Cursor) -> tuple[Verdict, Cache]:
+    verdict, cache = judge(_leading(draft, width - 1), carry[1], cursor)
+    return put_leading(carry[0], verdict), cache
 
   needed = 1 + jnp.max(jnp.where(cursor.live, draft.num_drafted, 0))
   carry = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), cache
   for narrower, width in zip((0, *widths), widths):
-    carry = run_if((needed > narrower) & (needed <= width), functools.partial(judge_narrow, width), carry)
+    fits = (needed > narrower) & (needed <= width)
+    carry = run_if(fits, functools.partial(judge_narrow, width), carry, draft, cursor)
   return carry
 
 

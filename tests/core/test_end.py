@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec.core.commits import is_end_token
 from jaxspec.core.no_draft import NO_DRAFTER
 from jaxspec.core.state import Origin
-from jaxspec.core.verdicts import is_end_token
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
 from jaxspec.verifiers.target import target_logits
 from tests.helpers import TARGET, eagle_condition, labels, tiny_eagle, tiny_pair

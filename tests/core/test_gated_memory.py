@@ -65,3 +65,25 @@ def test_what_does_not_change_is_computed_once_for_all_rounds():
   everywhere = [line for line in text.splitlines() if made.search(line)]
   before_the_loop = [line for line in text[text.index("\nENTRY") :].splitlines() if made.search(line)]
   assert len(everywhere) == 1 and everywhere == before_the_loop, everywhere
+
+
+def test_skipped_work_is_not_hoisted_from_what_changes():
+  """XLA moves what a skipped part computes from the round's arrays in front of it, unless the part reads them as such."""
+
+  def is_hoisted(*, reads):
+    def body(carry):
+      number, x, total = carry
+      row = jnp.sin(x + number)
+      if reads:
+        total = run_if(number % 2 == 0, lambda total, row: total + row @ row.T, total, row)
+      else:
+        total = run_if(number % 2 == 0, lambda total: total + row @ row.T, total)
+      return number + 1, x, total
+
+    run = lambda x: jax.lax.while_loop(lambda c: c[0] < 10, body, (0, x, jnp.zeros((384, 384))))[2]
+    text = jax.jit(run).lower(jnp.ones((384, 384))).compile(FULL_OPTIMISATION).as_text()
+    computations = [part for part in text.split("\n}") if "dot_general" in part]
+    assert computations
+    return any(" while(" in part and "dot_general" in part for part in computations)
+
+  assert is_hoisted(reads=False) and not is_hoisted(reads=True)

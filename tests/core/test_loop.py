@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.core import rng, rounds, verdicts
+from jaxspec.core import commits, rng, rounds
 from jaxspec.core.constructors import VerifierOf
 from jaxspec.core.loop import accepted_by_round
 from jaxspec.core.no_draft import NO_DRAFTER
@@ -101,7 +101,7 @@ def test_two_sides_exchange_only_draft_and_verdict():
   propose = jax.jit(lambda e: rounds.draft_round(params.draft, e, drafter=drafter))
   verify = jax.jit(lambda k, s, c, d: rounds.verify_step(params.target, k, s, c, d, verifier=verifier))
   commit = jax.jit(lambda w, v: rounds.commit_reply(params.draft, w, v, drafter=drafter))
-  advance = jax.jit(lambda c, d, v: verdicts.advance(c, d, v, N))
+  advance = jax.jit(lambda c, d, v: commits.advance(c, d, v, N))
   wire = lambda message: jax.tree.map(np.asarray, message)
   while np.asarray(cloud_cursor.live).any():
     waiting = propose(edge)

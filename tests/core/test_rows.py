@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.core import rng, verdicts
+from jaxspec.core import commits, rng
 from jaxspec.core.rounds import verify_round
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Cursor, Draft
@@ -67,6 +67,6 @@ def test_keys_and_end_tokens_of_rows():
   tokens = jnp.asarray([[4, 5], [4, 6], [4, 5], [2, 4]])
   cursor = Cursor(tokens[:, 0], rounds, rounds > 0, rounds, jnp.asarray(ENDS))
   np.testing.assert_array_equal(
-    verdicts.is_end_token(cursor, tokens), [[True, False], [False, True], [False, False], [True, True]]
+    commits.is_end_token(cursor, tokens), [[True, False], [False, True], [False, False], [True, True]]
   )
-  np.testing.assert_array_equal(verdicts.is_end_token(cursor, tokens[:, 0]), [True, False, False, True])
+  np.testing.assert_array_equal(commits.is_end_token(cursor, tokens[:, 0]), [True, False, False, True])

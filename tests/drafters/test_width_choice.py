@@ -10,46 +10,56 @@ from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.types import Cursor, Draft, Verdict
 from jaxspec.drafters import width_choice
 from jaxspec.methods.auto_width import in_plain_rounds, table_of
+from jaxspec.run.round_times import forced
 
 WIDTHS, MAX_LEN = (0, 1, 3, 7), 256
 FLAT = in_plain_rounds([1, 1.05, 1.1, 1.2])
+MIDDLE = in_plain_rounds([1, 1.35, 1.6, 2.4])
 STEEP = in_plain_rounds([1, 2.2, 4.4, 9])  # of a large batch on a CPU: a draft costs more than the token that it may add
 
 
 @jax.jit
-def _round(state, times, acceptance, key):
-  """One round of 4 rows whose drafts are accepted independently; also its length and the mean of its tokens."""
-  index = width_choice.choose(state, times, WIDTHS)
+def _round(state, length, times, acceptance, key):
+  """One round of 4 rows of ``length`` tokens, whose drafts are accepted independently; also its draft length and theirs."""
+  cursor = Cursor(jnp.zeros((4,), jnp.int32), length, length < MAX_LEN, jnp.int32(0))
+  index = width_choice.choose(state, times, WIDTHS, width_choice.lacking(cursor, MAX_LEN))
   width = jnp.asarray(WIDTHS)[index]
-  live = jnp.ones((4,), bool)
-  state = width_choice.began(state, index, times, WIDTHS, live, reads=True)
-  drafted = jnp.full((4,), width)
-  leading = jnp.cumprod(jax.random.uniform(key, (4, 7)) < acceptance, axis=1).sum(1)
-  accepted = jnp.minimum(leading, drafted).astype(jnp.int32)
-  zeros = jnp.zeros((4,), jnp.int32)
-  cursor = Cursor(zeros, zeros + 1, live, jnp.int32(0))
+  state = width_choice.began(state, index, times, WIDTHS, cursor.live, reads=True)
+  drafted = jnp.clip(width, 0, jnp.maximum(MAX_LEN - length - 1, 0))
+  leading = jnp.cumprod(jax.random.uniform(key, (4, 7)) < jnp.reshape(acceptance, (-1, 1)), axis=1).sum(1)
   draft = Draft.chain(jnp.zeros((4, 7), jnp.int32), (), drafted, drafted)
-  verdict = Verdict.one(accepted, zeros + 1)
-  state = width_choice.ended(state, times, width_choice.outcome(cursor, draft, verdict))
-  return state, width, 1 + accepted.mean()
+  verdict = Verdict.one(jnp.minimum(leading, drafted).astype(jnp.int32), jnp.ones((4,), jnp.int32))
+  found = width_choice.outcome(cursor, draft, verdict, MAX_LEN)
+  return width_choice.ended(state, times, found), MAX_LEN - found.after, width
 
 
-def _rounds(times, acceptance):
-  """The lengths of all rounds, and the speed over plain decoding."""
-  times = jnp.asarray(times)
-  state, widths, tokens, spent = width_choice.start(times, 4, 7, MAX_LEN), [], 0.0, 0.0
-  while tokens < MAX_LEN:
-    state, width, gain = _round(state, times, acceptance, jax.random.key(len(widths)))
+def _rounds(times, acceptance, chosen_by=None):
+  """The lengths of all rounds, and the speed of the whole batch over plain decoding.
+
+  Args:
+    times: those that rounds take.
+    acceptance: ``[]`` or ``[4]``.
+    chosen_by: the table that the choice reads; None: ``times``.
+  """
+  table = jnp.asarray(times if chosen_by is None else chosen_by)
+  state, length = width_choice.start(table, 4, 7, MAX_LEN), jnp.ones((4,), jnp.int32)
+  widths, spent = [], 0.0
+  while length.min() < MAX_LEN:
+    state, length, width = _round(state, length, table, jnp.asarray(acceptance), jax.random.key(len(widths)))
     widths.append(int(width))
-    tokens, spent = tokens + float(gain), spent + float(times[WIDTHS.index(int(width))] / times[0])
-  return widths, tokens / spent
+    spent += float(times[WIDTHS.index(int(width))] / times[0])
+  return widths, (MAX_LEN - 1) / spent
+
+
+def _best_fixed(times, acceptance):
+  return max(_rounds(times, acceptance, forced(WIDTHS, number))[1] for number in range(len(WIDTHS)))
 
 
 def test_plain_rounds_where_nothing_is_accepted():
-  """A few early rounds draft, and later ones only to look again."""
+  """A few early rounds draft, and later ones only to look again, by the shortest drafts, which take 1.05 plain rounds."""
   widths, speed = _rounds(FLAT, 0.0)
-  assert widths[0] == 7 and np.mean(np.asarray(widths[20:]) == 0) > 0.85 and max(widths[20:]) == 1
-  assert speed > 0.95
+  assert widths[0] == 7 and np.mean(np.asarray(widths[20:]) == 0) > 0.7 and max(widths[20:]) == 1
+  assert speed > 0.98
 
 
 def test_the_longest_drafts_where_all_are_accepted_and_passes_are_flat():
@@ -63,18 +73,23 @@ def test_no_draft_where_none_can_pay():
 
 @pytest.mark.parametrize("acceptance", [0.3, 0.5, 0.7, 0.9])
 def test_near_the_best_fixed_length(acceptance):
-  times = in_plain_rounds([1, 1.35, 1.6, 2.4])
-  best = max(expected_tokens(acceptance, width) * times[0] / time for width, time in zip(WIDTHS, times))
-  assert _rounds(times, acceptance)[1] > 0.93 * best
+  assert _rounds(MIDDLE, acceptance)[1] > 0.95 * _best_fixed(MIDDLE, acceptance)
+
+
+@pytest.mark.parametrize("acceptance", [(0.95, 0.95, 0.95, 0.1), (0.8, 0.7, 0.4, 0.2), (0.9, 0.9, 0.6, 0.6)])
+def test_a_batch_is_as_fast_as_its_slowest_row(acceptance):
+  """The mean of all rows says long drafts, which the slowest row pays for."""
+  found = _rounds(MIDDLE, acceptance)[1]
+  assert found > 0.95 and found > 0.95 * _best_fixed(MIDDLE, acceptance)
 
 
 def test_the_expectation_is_that_of_a_chain():
   """After many rounds of one acceptance: (1 - a^(w + 1)) / (1 - a)."""
   times = jnp.asarray(FLAT)
   state = width_choice.start(times, 4, 7, MAX_LEN)
-  state = state.replace(tested=jnp.full((7,), 1 << 16), accepted=jnp.full((7,), 3 << 14))
+  state = state.replace(tested=jnp.full((4, 7), 1 << 16), accepted=jnp.full((4, 7), 3 << 14))
   found = np.asarray(width_choice.tokens_per_round(state, WIDTHS)) / (1 << 14)
-  np.testing.assert_allclose(found, [expected_tokens(0.75, width) for width in WIDTHS], rtol=3e-3)
+  np.testing.assert_allclose(found, [[expected_tokens(0.75, width) for width in WIDTHS]] * 4, rtol=3e-3)
 
 
 WRONG = [("0:1",), ("1:1", "2:3"), ("0:a", "2:3"), ("0:-1", "2:3"), ("0:1", "2:inf"), ("0:1", "2:2", "2:3"), ("0:1", "2")]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxspec.intervals.inter_fuse import SCALINGS, inter_fuse, log_odds, scale, scaled_bounds
-from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.intervals.interval_uncertainty import Uncertainty
 
 CASES = settings(max_examples=60, deadline=None)
 N = 12

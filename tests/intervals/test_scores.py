@@ -12,8 +12,8 @@ from jaxspec.core.types import Intervals
 from jaxspec.intervals.discrete import DiscreteSet
 from jaxspec.intervals.heads import combined_logits, head_weights
 from jaxspec.intervals.inter_fuse import inter_fuse, scaled_bounds
+from jaxspec.intervals.interval_uncertainty import Uncertainty
 from jaxspec.intervals.scores import SCORES, DiscreteScore, EntropyLens, IntervalScore, Random, TemperatureSpread, make_score
-from jaxspec.intervals.uncertainty import Uncertainty
 from jaxspec.testing import fast_keys
 
 B, V = 6, 9

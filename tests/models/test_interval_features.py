@@ -9,7 +9,7 @@ import pytest
 
 from jaxspec.core.types import Intervals
 from jaxspec.intervals.inter_fuse import inter_fuse
-from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.intervals.interval_uncertainty import Uncertainty
 from jaxspec.io import checkpoints
 from jaxspec.models.conditions import Prefixed
 from jaxspec.models.heads.inter_head import InterHeadConfig, inter_head_fns

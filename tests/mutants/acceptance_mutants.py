@@ -91,6 +91,12 @@ ACCEPTANCE = (
     "jax.lax.fori_loop(0, 0 * unread, read_one, inner)",
     ("tests/contract/test_auto_width.py::test_tokens_of_plain_rounds_are_read_later",),
   ),
+  Mutant(
+    "the fastest row decides about a draft length", "jaxspec/drafters/width_choice.py",
+    "jnp.min(jnp.where(lacks[:, None] > 0, share, jnp.inf), axis=0)",
+    "jnp.max(jnp.where(lacks[:, None] > 0, share, 0.0), axis=0)",
+    ("tests/drafters/test_width_choice.py::test_a_batch_is_as_fast_as_its_slowest_row",),
+  ),
   # Lossy rules, and continuous tokens.
   Mutant(
     "a group takes tokens of any distance", "jaxspec/rules/gsd_rule.py",
@@ -129,7 +135,7 @@ ACCEPTANCE = (
   ),
   Mutant(
     "a draft network of vectors takes the last token for the one before", "jaxspec/drafters/continuous_model.py",
-    "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
+    "commits.token_before_newest(cursor, draft, verdict, state.previous)", "commits.newest_token(cursor, draft, verdict)",
     contract("cspd"),
   ),
   Mutant(

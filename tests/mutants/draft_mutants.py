@@ -17,7 +17,7 @@ NOISE = ("tests/contract/test_branches.py::test_every_outcome_with_noise_that_st
 
 _SAMPLED = "jaxspec/rules/sampled_tree_rule.py"
 _BRANCHES = "jaxspec/drafters/jacobi_tree.py"
-_VERDICTS = "jaxspec/core/verdicts.py"
+_VERDICTS = "jaxspec/core/commits.py"
 _JACOBI = "jaxspec/drafters/jacobi_drafter.py"
 _SQS = "jaxspec/drafters/sqs_drafter.py"
 _CIAR = "jaxspec/drafters/ciar_drafter.py"
@@ -165,7 +165,7 @@ DRAFT = (
   ),
   Mutant(
     "a draft network of maps takes the last map for the one before", "jaxspec/drafters/scale_model.py",
-    "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
+    "commits.token_before_newest(cursor, draft, verdict, state.previous)", "commits.newest_token(cursor, draft, verdict)",
     OWN_MAPS,
   ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
 _ROUND = "jaxspec/core/rounds.py"
-_VERDICTS = "jaxspec/core/verdicts.py"
+_VERDICTS = "jaxspec/core/commits.py"
 _TARGET = "jaxspec/verifiers/target.py"
 _CONSTRUCTORS = "jaxspec/core/constructors.py"
 _PAIRS = "jaxspec/drafters/eagle_state.py"
@@ -119,7 +119,7 @@ LOOP = (
   ),
   Mutant(
     "a draft network takes the last token for the one before", _SMALL,
-    "verdicts.token_before_newest(cursor, draft, verdict, state.previous)", "verdicts.newest_token(cursor, draft, verdict)",
+    "commits.token_before_newest(cursor, draft, verdict, state.previous)", "commits.newest_token(cursor, draft, verdict)",
     contract("speculative"),
   ),
   Mutant(

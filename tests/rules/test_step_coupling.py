@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from jaxspec import testing
-from jaxspec.core import verdicts
+from jaxspec.core import commits
 from jaxspec.core.types import Cursor, Draft
 from jaxspec.diffusion import chain, ddpm
 from jaxspec.diffusion.chain import StepDistribution
@@ -55,7 +55,7 @@ def _round(rule, x, drafting, num_drafted, *, noisy_end=True, number=FIRST):
   own = jnp.asarray(np.random.default_rng(2).normal(size=inputs.shape), jnp.float32)
   steps = target_steps(_target(numbers[..., None], inputs), numbers, own, ONE, noisy_end=noisy_end)
   verdict = rule(testing.fast_keys(0, len(x)), draft, steps)
-  return draft, verdict, verdicts.committed_block(draft, verdict)
+  return draft, verdict, commits.committed_block(draft, verdict)
 
 
 def _white(state, number, before):
@@ -123,7 +123,7 @@ def test_equal_deviations_make_both_couplings_one():
   for rule in RULES.values():
     verdict = jax.jit(rule)(testing.fast_keys(0, ROWS), draft, target)
     assert np.mean(verdict.num_accepted) == pytest.approx(2 * stats.norm.cdf(-0.4), abs=4 * 0.5 / ROWS**0.5)
-    first = verdicts.committed_block(draft, verdict)[:, 0]
+    first = commits.committed_block(draft, verdict)[:, 0]
     along = np.asarray((first - moved[:, 0]) @ shift[0, 0]) / 0.8 / np.exp(-0.5)
     assert stats.kstest(along, "norm").pvalue > 0.01
 
@@ -212,7 +212,7 @@ def test_frozen_drafts_of_a_network():
     fresh = jax.random.normal(jax.random.key(5), judged.mean.shape)
     steps = target_steps(judged, jnp.broadcast_to(numbers[None], (rows, WINDOW + 1)), fresh, ONE)
     verdict = RULES["split"](testing.fast_keys(0, rows), draft, steps)
-    return verdict, verdicts.committed_block(draft, verdict), steps
+    return verdict, commits.committed_block(draft, verdict), steps
 
   verdict, block, steps = run(before, own, np.stack(noise, axis=1))
   assert 0 < np.mean(verdict.num_accepted) < WINDOW

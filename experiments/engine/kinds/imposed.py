@@ -70,14 +70,23 @@ def agree(row: RowDocument, document: Document) -> str:
   return "yes" if one["low"] <= other["high"] and other["low"] <= one["high"] else "**no**"
 
 
+def over_measured(name: str):
+  """Median of a predicted speed over the median of the measured one; empty in tables without it."""
+  return lambda row, document: f"{row[name]['median'] / row['measured']['median']:.2f}" if name in row else ""
+
+
 def recorded_columns(document: Document) -> list[Column]:
   return [
     Column("method", lambda row, document: row["label"]),
     Column("batch", lambda row, document: str(row["batch"])),
     number("recorded acceptance", "acceptance", digits=3),
+    Column("recorded calls per token", lambda row, document: f"{row['calls']:.3f}" if row.get("calls") else ""),
     Column("measured over plain", lambda row, document: span(row, "measured")),
     Column("predicted over plain", lambda row, document: span(row, "predicted")),
     Column("brackets overlap", agree),
+    Column("predicted / measured", over_measured("predicted")),
+    Column("by the means over plain", lambda row, document: span(row, "by_means") if "by_means" in row else ""),
+    Column("by the means / measured", over_measured("by_means")),
     number("target calls, measured", "measured", "target_calls", digits=1),
     number("target calls, predicted", "predicted", "target_calls", digits=1),
   ]
@@ -87,7 +96,8 @@ def recorded_intro(document: Document) -> str:
   return (
     f"{document['source']}, {document['num_tokens']} tokens. Measured: the shipped networks. Predicted: networks of the "
     "same shapes with random weights, whose rounds accept as many drafts as rounds of other images by the shipped networks "
-    f"did. All take turns in one process; medians [lowest, highest] of {document['turns']} turns."
+    "did. By the means: with one acceptance and one share of calls, the means of that. All take turns in one process; "
+    f"medians [lowest, highest] of {document['turns']} turns."
   )
 
 

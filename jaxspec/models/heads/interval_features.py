@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxspec.core.types import Array, Intervals, Key, Params
 from jaxspec.intervals.heads import check_combination, head_weights, mean_over_heads
 from jaxspec.intervals.inter_fuse import Bounds, inter_fuse
-from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.intervals.interval_uncertainty import Uncertainty
 from jaxspec.models.nn.call import call
 from jaxspec.models.nn.linear import Linear
 

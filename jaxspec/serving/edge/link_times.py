@@ -108,7 +108,7 @@ def _survival(choice: WidthState) -> jax.Array:
 
 def full_acceptance(choice: WidthState) -> list[float]:
   """``Past.full`` of the one row of a drafter's state."""
-  found = np.asarray(_survival(choice))[0]
+  found = np.asarray(_survival(choice))[0, 0]
   return (found / found[0]).tolist()
 
 

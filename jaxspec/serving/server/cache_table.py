@@ -25,8 +25,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution
+from jaxspec.core import commits, rng
 from jaxspec.core import mesh as meshes
-from jaxspec.core import rng, verdicts
 from jaxspec.core.rounds import verify_round
 from jaxspec.core.state import TargetSide
 from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, PyTree, Verdict, Verifier
@@ -184,7 +184,7 @@ def _step(
     side, tested = judge_round(of_rows(params, settings), side, batch.draft, verifier=verifier)
     verdict, requests = tested.verdict, tested.requests
     p = p.at[slots].set(tested.p, mode="promise_in_bounds")
-    cursor = verdicts.advance(side.cursor, batch.draft, verdict, settings.max_len)
+    cursor = commits.advance(side.cursor, batch.draft, verdict, settings.max_len)
   else:
     side, verdict = verify_round(of_rows(params, settings), side, batch.draft, verifier=verifier)
     verdict, cursor = verdict._replace(feedback=()), side.cursor

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.codecs.sparse_distribution import SparseDistribution, dense
-from jaxspec.core import rng, trees, verdicts
+from jaxspec.core import commits, rng, trees
 from jaxspec.core.rounds import verify_step
 from jaxspec.core.state import TargetSide
 from jaxspec.core.token_axes import at_position
@@ -40,7 +40,7 @@ def judge_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: V
   if not isinstance(verdict.feedback, jnp.ndarray):
     raise ValueError("Must have a verifier with feedback_fn=target_logits for coding 'lazy', we instead got no feedback")
   row = at_position(verdict.feedback, verdict.num_accepted)
-  requests = trees.ended_by_rejection(draft, verdict) & ~verdicts.ends_on_draft(target.cursor, draft, verdict)
+  requests = trees.ended_by_rejection(draft, verdict) & ~commits.ends_on_draft(target.cursor, draft, verdict)
   tested = Tested(verdict._replace(feedback=()), requests & target.cursor.live, probabilities(row))
   return dataclasses.replace(target, verifier=state), tested
 
@@ -59,4 +59,4 @@ def finish_round(
   weights = usable_weights(lossless_weights(rejected[:, 0], p, dense(distribution, p.shape[-1])), p)
   drawn = inverse_cdf(weights, rng.final_uniform(keys))
   verdict = tested.verdict._replace(next_tokens=jnp.where(tested.requests[:, None], drawn[:, None], rejected))
-  return dataclasses.replace(target, cursor=verdicts.advance(cursor, draft, verdict, target.max_len)), verdict
+  return dataclasses.replace(target, cursor=commits.advance(cursor, draft, verdict, target.max_len)), verdict

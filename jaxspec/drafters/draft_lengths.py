@@ -37,7 +37,8 @@ def choose(state: WidthState, times: Array, live: Array, *, bonus: bool) -> tupl
   lengths = tuple(range(state.tested.shape[-1] + 1))
 
   def one(state: WidthState, times: Array, live: Array) -> tuple[Array, WidthState]:
-    length = width_choice.choose(state, times, lengths, bonus=bonus)
+    alone = live[None].astype(jnp.int32)  # what one row lacks does not change its choice
+    length = width_choice.choose(state, times, lengths, alone, bonus=bonus)
     return length, width_choice.began(state, length, times, lengths, live[None], reads=False)
 
   return jax.vmap(one)(state, of_rows(times, live.shape[0]), live)

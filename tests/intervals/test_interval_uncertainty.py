@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from jaxspec.intervals.inter_fuse import inter_fuse
-from jaxspec.intervals.uncertainty import Uncertainty
+from jaxspec.intervals.interval_uncertainty import Uncertainty
 
 CASES = settings(max_examples=80, deadline=None)
 N = 10
