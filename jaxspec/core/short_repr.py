@@ -40,8 +40,8 @@ def _shown(value: Any) -> str:
 
 
 def _is_function(value: Any) -> bool:
-  """Whether a field of a network is a function, a tuple of them, or missing."""
-  return value is None or callable(value) or hasattr(value, "_fields")
+  """Whether a field of a network is a function, a tuple of them, a flag, or missing."""
+  return value is None or callable(value) or isinstance(value, bool) or hasattr(value, "_fields")
 
 
 def _is_array(value: Any) -> bool:

@@ -106,8 +106,6 @@ class TargetVerifier(Verifier):
   def verify(
     self, params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, TargetState]:
-    start = state.prefix_len + cursor.length - 1
-
     def judge(draft: Draft, cache: Cache, cursor: Cursor) -> tuple[Verdict, Cache]:
       start = state.prefix_len + cursor.length - 1
       inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1]
@@ -121,7 +119,7 @@ class TargetVerifier(Verifier):
       verdict, cache = judge(draft, state.cache, cursor)
       if self.model.compact is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
-      cache = self.model.compact(cache, start + 1, verdict.path)
+      cache = self.model.compact(cache, state.prefix_len + cursor.length, verdict.path)
     else:
       verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
     verdict = verdict if self.bonus else commits.without_bonus(draft, verdict)

@@ -132,12 +132,12 @@ LOOP = (
   ),
   Mutant(
     "the path of a tree is not moved in the cache", _TARGET,
-    "cache = self.model.compact(cache, start + 1, verdict.path)", "cache = cache", outcomes("eagle"),
+    "cache = self.model.compact(cache, state.prefix_len + cursor.length, verdict.path)", "cache = cache", outcomes("eagle"),
   ),
   Mutant(
     "the path of a tree is moved one slot too early", _TARGET,
-    "cache = self.model.compact(cache, start + 1, verdict.path)", "cache = self.model.compact(cache, start, verdict.path)",
-    outcomes("eagle"),
+    "self.model.compact(cache, state.prefix_len + cursor.length, verdict.path)",
+    "self.model.compact(cache, state.prefix_len + cursor.length - 1, verdict.path)", outcomes("eagle"),
   ),
   Mutant(
     "features of nodes in place of those of the path", _PAIRS,
