@@ -1,7 +1,7 @@
 """Eager operations that only move or copy data, computed by the host in tests.
 
-JAX compiles a program for each of these operations, outside of programs, at every new shape: thousands of them in the suite,
-some 15 ms each. The host gives the same bits. Programs under `jax.jit` do not change.
+JAX compiles a program for each of these operations, outside of programs, at every new shape: thousands of them in the suite.
+The host gives the same bits. Programs under `jax.jit` do not change.
 """
 
 import jax

@@ -17,7 +17,7 @@ NOISE = ("tests/contract/test_branches.py::test_every_outcome_with_noise_that_st
 
 _SAMPLED = "jaxspec/rules/sampled_tree_rule.py"
 _BRANCHES = "jaxspec/drafters/jacobi_tree.py"
-_VERDICTS = "jaxspec/core/commits.py"
+_COMMITS = "jaxspec/core/commits.py"
 _JACOBI = "jaxspec/drafters/jacobi_drafter.py"
 _SQS = "jaxspec/drafters/sqs_drafter.py"
 _CIAR = "jaxspec/drafters/ciar_drafter.py"
@@ -155,7 +155,7 @@ DRAFT = (
     "length=cursor.length + local", "length=cursor.length", STEPS_OF_BOTH,
   ),
   Mutant(
-    "rows that ask nothing commit what others stop", _VERDICTS,
+    "rows that ask nothing commit what others stop", _COMMITS,
     "return verdict.num_accepted + jnp.where(draft.needs_verify, verdict.num_next, 0)",
     "return jnp.where(draft.needs_verify, verdict.num_accepted + verdict.num_next, draft.num_local)", WINDOWS,
   ),

@@ -8,7 +8,7 @@ FEATURES = ("tests/core/test_constructors.py::test_features_are_those_with_which
 BLOCKS_ALONE = ("tests/contract/test_contract.py::test_a_verifier_may_commit_blocks[False]",)
 
 _ROUND = "jaxspec/core/rounds.py"
-_VERDICTS = "jaxspec/core/commits.py"
+_COMMITS = "jaxspec/core/commits.py"
 _TARGET = "jaxspec/verifiers/target.py"
 _CONSTRUCTORS = "jaxspec/core/constructors.py"
 _PAIRS = "jaxspec/drafters/eagle_state.py"
@@ -51,13 +51,13 @@ LOOP = (
     contract("lantern"),
   ),
   Mutant(
-    "finished rows go on", _VERDICTS,
+    "finished rows go on", _COMMITS,
     "gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)\n  length",
     "gain = num_committed(draft, verdict)\n  length",
     contract("lantern"),
   ),
   Mutant(
-    "finished rows write tokens", _VERDICTS,
+    "finished rows write tokens", _COMMITS,
     "gain = jnp.where(cursor.live, num_committed(draft, verdict), 0)\n  offset",
     "gain = num_committed(draft, verdict)\n  offset",
     contract("lantern"),
@@ -83,30 +83,30 @@ LOOP = (
   ),
   # End tokens and blocks.
   Mutant(
-    "a drafted end token does not cut its round", _VERDICTS,
+    "a drafted end token does not cut its round", _COMMITS,
     "num_accepted=jnp.where(found, first, verdict.num_accepted)", "num_accepted=verdict.num_accepted", contract("lantern"),
   ),
   Mutant(
-    "rows live on after an end token", _VERDICTS,
+    "rows live on after an end token", _COMMITS,
     "live = cursor.live & (length < max_len) & ~is_end_token(cursor, last)", "live = cursor.live & (length < max_len)",
     contract("lantern"),
   ),
   Mutant(
-    "a block goes on after an end token", _VERDICTS,
+    "a block goes on after an end token", _COMMITS,
     "num_next = jnp.where(jnp.any(ends, axis=1), jnp.minimum(verdict.num_next, first), verdict.num_next)",
     "num_next = verdict.num_next", BLOCKS_ALONE,
   ),
   Mutant(
-    "a block begins with its second token", _VERDICTS,
+    "a block begins with its second token", _COMMITS,
     "jnp.clip(offset, 0, size - 1)", "jnp.clip(offset + 1, 0, size - 1)", BLOCKS_ALONE,
   ),
   Mutant(
-    "a block counts as one token", _VERDICTS,
+    "a block counts as one token", _COMMITS,
     "jnp.where(draft.needs_verify, verdict.num_next, 0)", "jnp.where(draft.needs_verify, 1, 0)",
     BLOCKS_ALONE,
   ),
   Mutant(
-    "a block of no token counts as one", _VERDICTS,
+    "a block of no token counts as one", _COMMITS,
     "jnp.where(draft.needs_verify, verdict.num_next, 0)",
     "jnp.where(draft.needs_verify, jnp.maximum(verdict.num_next, 1), 0)",
     NO_BONUS,
