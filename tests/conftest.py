@@ -117,13 +117,13 @@ def pytest_collection_finish(session):
   gc.set_threshold(20_000, 20, 50)
 
 
-SLOW = pytest.StashKey[set[str]]()
+IS_SLOW = pytest.StashKey[dict[str, bool]]()  # of every collected test, by its name
 
 
 @pytest.hookimpl(tryfirst=True)  # before those of the command line are deselected
 def pytest_collection_modifyitems(config, items):
   """Longest files first, as a process of several takes a file whole; skips tests that need torch if it is not installed."""
-  config.stash[SLOW] = {item.nodeid for item in items if "slow" in item.keywords}
+  config.stash[IS_SLOW] = {item.nodeid: "slow" in item.keywords for item in items}
   position = {name: place for place, name in enumerate(LONGEST)}
   items.sort(key=lambda item: position.get(item.path.name, len(LONGEST)))
   if importlib.util.find_spec("torch") is None:

@@ -2,7 +2,7 @@
 
 import ast
 
-from tests.conftest import SLOW
+from tests.conftest import IS_SLOW
 from tests.mutants.mutants import MUTANTS
 from tests.mutants.run import ROOT
 
@@ -23,6 +23,9 @@ def test_every_patch_matches_once():
 
 
 def test_killers_are_in_the_default_suite(request):
-  """Those that were collected; `tests.mutants.run` checks that pytest collects all of them."""
-  slow = request.config.stash[SLOW] & {test for mutant in MUTANTS for test in mutant.killed_by}
-  assert not slow, slow
+  """Tests of the files that were collected, with their parameters; `tests.mutants.run` runs them all."""
+  is_slow = request.config.stash[IS_SLOW]
+  files = {name.split("::")[0] for name in is_slow}
+  killers = {test for mutant in MUTANTS for test in mutant.killed_by if test.split("::")[0] in files}
+  wrong = {test for test in killers if is_slow.get(test, True)}
+  assert not wrong, wrong
