@@ -1,4 +1,7 @@
-"""Pure functions of a draft and its verdict, for all readers of both."""
+"""What a round commits: tokens, positions, end tokens and the new length, as pure functions of a draft and its verdict.
+
+`jaxspec.core.rounds.commit_reply` writes the tokens; drafters and verifiers read the same values.
+"""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@
 2. For the first ``target_prefix`` tokens: `prefix_round`. The target draws alone and the drafter only reads.
 3. Until every row is finished: `decode_round`, which is `draft_round`, `verify_round`, `commit_reply`.
 
-Rows are computed together but advance independently: each has its own length, acceptance and end token. The fused loop, a
-Python loop and two machines run these same functions and give the same tokens. If shapes depend on the length (scales of
-growing resolution), rows keep one length, and rounds are compiled once per length (`sweep`).
+Rows are computed together but advance independently: each has its own length, acceptance and end token
+(`jaxspec.core.commits`). The fused loop, a Python loop and two machines run these same functions and give the same tokens. If
+shapes depend on the length (scales of growing resolution), rows keep one length, and rounds are compiled once per length
+(`sweep`).
 """
 
 from __future__ import annotations
