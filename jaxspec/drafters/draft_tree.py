@@ -73,15 +73,15 @@ def next_beam(level: Level, beam: Beam | None, top_k: int) -> Beam:
   return Beam(pick(level.tokens), scores, choice, parents, mask)
 
 
-def prune(levels: list[Level], beams: list[Beam], total: int) -> Tree:
-  """Selects the best ``total`` candidates of all levels; ``beams[i]`` is chosen from ``levels[i]`` and is the parent of
-  ``levels[i + 1]``."""
+def prune(levels: list[Level], choices: list[Array], total: int) -> Tree:
+  """Selects the best ``total`` candidates of all levels; ``choices[i]`` is that of the beam chosen from ``levels[i]``, the
+  parent of ``levels[i + 1]``."""
   tokens = jnp.concatenate([level.tokens for level in levels], axis=1)  # [B, M]
   scores = jnp.concatenate([level.scores for level in levels], axis=1)
   # Parents as indices among all candidates.
   parents, first = [jnp.full_like(levels[0].parents, -1)], 0
-  for level, beam, made in zip(levels[1:], beams, levels):
-    parents.append(jnp.take_along_axis(first + beam.choice, level.parents, axis=1))
+  for level, choice, made in zip(levels[1:], choices, levels):
+    parents.append(jnp.take_along_axis(first + choice, level.parents, axis=1))
     first += made.tokens.shape[1]
   parents = jnp.concatenate(parents, axis=1)
   depth = jnp.concatenate([jnp.full((level.tokens.shape[1],), i + 1, jnp.int32) for i, level in enumerate(levels)])

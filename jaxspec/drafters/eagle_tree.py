@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 
-from jaxspec.core.types import Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
+from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
 from jaxspec.drafters import draft_tree, eagle_state
+from jaxspec.drafters.draft_tree import Beam, Level
 from jaxspec.drafters.eagle_state import EagleState
 from jaxspec.models.conditions import Pairs
 from jaxspec.sampling.logit_processing import ModelParams, Warp
@@ -78,23 +80,32 @@ class EagleTreeDrafter(Drafter):
   def draft(self, params: ModelParams, keys: Key, state: EagleState, cursor: Cursor) -> tuple[Draft, EagleState, tuple]:
     del keys  # candidates are deterministic
     newest, cache = eagle_state.absorb(self.head, params.model, state, cursor)
-    levels = [draft_tree.first_level(self.warp(newest.logits, params.sampling, cursor.length), self.top_k)]
-    beams = [draft_tree.next_beam(levels[0], None, self.top_k)]
+    first = draft_tree.first_level(self.warp(newest.logits, params.sampling, cursor.length), self.top_k)
     feature = newest.feature
     features = jnp.broadcast_to(feature, (feature.shape[0], self.top_k, feature.shape[2]))  # those of the beam's parents
-    for index in range(self.depth):
-      beam = beams[-1]
+
+    # One loop body for all levels, so that a pass of the head is compiled once, not once for each level.
+    def extend(carry: tuple[Beam, Array, Cache], index: Array) -> tuple[tuple[Beam, Array, Cache], tuple[Level, Array]]:
+      """A pass over a beam: its candidates, and the next beam."""
+      beam, features, cache = carry
       positions = jnp.broadcast_to((newest.position + 1 + index)[:, None], beam.tokens.shape)
       output, cache = self.head.apply(
         params.model, Pairs(beam.tokens, features), cache, positions=positions, mask=beam.mask,
         slot=newest.position + 1 + index * self.top_k,
       )  # fmt: skip
       logits = self.warp(output.need_logits(), params.sampling, (cursor.length + 1 + index)[:, None])
-      levels.append(draft_tree.next_level(logits, beam))
-      beams.append(draft_tree.next_beam(levels[-1], beam, self.top_k))
-      features = jnp.take_along_axis(output.features, beams[-1].parents[..., None], axis=1)
+      level = draft_tree.next_level(logits, beam)
+      grown = draft_tree.next_beam(level, beam, self.top_k)
+      grown = grown._replace(mask=grown.mask[..., self.top_k :])
+      return (grown, jnp.take_along_axis(output.features, grown.parents[..., None], axis=1), cache), (level, beam.choice)
 
-    grown = draft_tree.prune(levels, beams, self.total)
+    beam = draft_tree.next_beam(first, None, self.top_k)
+    # The mask has one width at all levels. Its columns before the first beam are committed tokens, which every node sees.
+    before = ((0, 0), (0, 0), ((self.depth - 1) * self.top_k, 0))
+    beam = beam._replace(mask=jnp.pad(beam.mask, before, constant_values=True))
+    (_, _, cache), (later, choices) = jax.lax.scan(extend, (beam, features, cache), jnp.arange(self.depth, dtype=jnp.int32))
+    levels = [first, *(Level(*parts) for parts in zip(*later))]
+    grown = draft_tree.prune(levels, list(choices), self.total)
     found = Draft.tree(grown.tokens, grown.parents, grown.num_levels, self.calls_per_round)
     return found, state._replace(cache=cache), ()
 

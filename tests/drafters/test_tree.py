@@ -22,7 +22,7 @@ def _grow(root, level_logits, top_k, total):
   for logits in level_logits:
     levels.append(draft_tree.next_level(logits, beams[-1]))
     beams.append(draft_tree.next_beam(levels[-1], beams[-1], top_k))
-  return draft_tree.prune(levels, beams, total), beams
+  return draft_tree.prune(levels, [beam.choice for beam in beams], total), beams
 
 
 _jitted = jax.jit(_grow, static_argnames=("top_k", "total"))
