@@ -13,7 +13,7 @@ decoding.
   of all depths of its row, and a row with few tests that of the other rows: the smallest of noisy estimates is too small.
 * **Balance.** A decode may lose a limited time against plain decoding. Every round adds the tokens by which the row that
   lacks most advances, in times of plain rounds, and subtracts its own time. A length whose round could exceed the limit is
-  not chosen.
+  not chosen. Chance decides which row lacks most in early rounds: a limit that they use up would end the drafts for good.
 
 All quantities are integers, so that every driver of the loop chooses the same lengths.
 """
@@ -33,7 +33,7 @@ PLAIN = 1024  # the time of a plain round in a table of times
 LONGEST_TIME = 1 << 20  # the largest time of a table
 PRIOR, PRIOR_TESTS = 0.7, 2  # acceptance before the first test, and its weight in tests
 OTHERS_TESTS = 16  # weight in tests of the acceptance of the other rows, in that of a row
-LOSS_STEPS, LOSS_SHARE = 2, 50  # a decode may lose 2 plain rounds, and one of 50
+LOSS_STEPS, LOSS_SHARE = 2, 28  # a decode may lose 2 plain rounds, and one of 28: with 144 tokens a twentieth
 _MOST_LOST = 512  # of the latter
 _COUNT = 256  # one test in a count
 _DECAY = 4  # counts lose one of 2 ** 4 parts per round

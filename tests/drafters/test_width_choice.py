@@ -15,6 +15,7 @@ from jaxspec.run.round_times import forced
 WIDTHS, MAX_LEN = (0, 1, 3, 7), 256
 FLAT = in_plain_rounds([1, 1.05, 1.1, 1.2])
 MIDDLE = in_plain_rounds([1, 1.35, 1.6, 2.4])
+SLOW_DRAFTS = in_plain_rounds([1, 1.4, 2.2, 3.3])
 STEEP = in_plain_rounds([1, 2.2, 4.4, 9])  # of a large batch on a CPU: a draft costs more than the token that it may add
 
 
@@ -26,7 +27,8 @@ def _round(state, length, times, acceptance, key):
   width = jnp.asarray(WIDTHS)[index]
   state = width_choice.began(state, index, times, WIDTHS, cursor.live, reads=True)
   drafted = jnp.clip(width, 0, jnp.maximum(MAX_LEN - length - 1, 0))
-  leading = jnp.cumprod(jax.random.uniform(key, (4, 7)) < jnp.reshape(acceptance, (-1, 1)), axis=1).sum(1)
+  at = jnp.minimum(length[:, None] + jnp.arange(7)[None], MAX_LEN - 1)
+  leading = jnp.cumprod(jax.random.uniform(key, (4, 7)) < jnp.take_along_axis(acceptance, at, axis=1), axis=1).sum(1)
   draft = Draft.chain(jnp.zeros((4, 7), jnp.int32), (), drafted, drafted)
   verdict = Verdict.one(jnp.minimum(leading, drafted).astype(jnp.int32), jnp.ones((4,), jnp.int32))
   found = width_choice.outcome(cursor, draft, verdict, MAX_LEN)
@@ -38,14 +40,16 @@ def _rounds(times, acceptance, chosen_by=None):
 
   Args:
     times: those that rounds take.
-    acceptance: ``[]`` or ``[4]``.
+    acceptance: ``[]``, ``[4]``, or ``[4, MAX_LEN]`` by position.
     chosen_by: the table that the choice reads; None: ``times``.
   """
   table = jnp.asarray(times if chosen_by is None else chosen_by)
   state, length = width_choice.start(table, 4, 7, MAX_LEN), jnp.ones((4,), jnp.int32)
+  acceptance = np.asarray(acceptance, np.float32)
+  acceptance = jnp.asarray(np.broadcast_to(acceptance if acceptance.ndim == 2 else acceptance.reshape(-1, 1), (4, MAX_LEN)))
   widths, spent = [], 0.0
   while length.min() < MAX_LEN:
-    state, length, width = _round(state, length, table, jnp.asarray(acceptance), jax.random.key(len(widths)))
+    state, length, width = _round(state, length, table, acceptance, jax.random.key(len(widths)))
     widths.append(int(width))
     spent += float(times[WIDTHS.index(int(width))] / times[0])
   return widths, (MAX_LEN - 1) / spent
@@ -58,7 +62,7 @@ def _best_fixed(times, acceptance):
 def test_plain_rounds_where_nothing_is_accepted():
   """A few early rounds draft, and later ones only to look again, by the shortest drafts, which take 1.05 plain rounds."""
   widths, speed = _rounds(FLAT, 0.0)
-  assert widths[0] == 7 and np.mean(np.asarray(widths[20:]) == 0) > 0.7 and max(widths[20:]) == 1
+  assert widths[0] == 7 and np.mean(np.asarray(widths[20:]) == 0) > 0.65 and max(widths[20:]) == 1
   assert speed > 0.98
 
 
@@ -81,6 +85,16 @@ def test_a_batch_is_as_fast_as_its_slowest_row(acceptance):
   """The mean of all rows says long drafts, which the slowest row pays for."""
   found = _rounds(MIDDLE, acceptance)[1]
   assert found > 0.95 and found > 0.95 * _best_fixed(MIDDLE, acceptance)
+
+
+def test_chance_in_early_rounds_ends_no_drafting():
+  """A sixth of the places of every row are hard to draft, in blocks of 12."""
+  generator, speeds = np.random.default_rng(0), []
+  for _ in range(5):
+    is_hard = np.repeat(generator.random((4, MAX_LEN // 12 + 1)) < 1 / 6, 12, axis=1)[:, :MAX_LEN]
+    acceptance = np.where(is_hard, 0.6, 0.985)
+    speeds.append(_rounds(SLOW_DRAFTS, acceptance)[1] / _rounds(SLOW_DRAFTS, acceptance, forced(WIDTHS, 3))[1])
+  assert np.median(speeds) > 0.92 and min(speeds) > 0.8, speeds
 
 
 def test_the_expectation_is_that_of_a_chain():
