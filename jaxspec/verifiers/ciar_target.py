@@ -76,18 +76,19 @@ class CiarVerifier(Verifier):
   def widest(self):
     return self.widths[-1]
 
-  def _packs(self, rows: int) -> bool:
+  def packs(self, rows: int) -> bool:
+    """Whether this many rows share the inputs of a pass."""
     return rows > 1 and self.model.packs
 
-  def _sizes(self, rows: int) -> tuple[int, int]:
+  def sizes(self, rows: int) -> tuple[int, int]:
     """Inputs of a pass: of each row, or of all rows together if they are packed."""
     narrow, wide = self.widths
-    return (-(-rows * narrow // 2), -(-rows * wide // 2)) if self._packs(rows) else (narrow, wide)
+    return (-(-rows * narrow // 2), -(-rows * wide // 2)) if self.packs(rows) else (narrow, wide)
 
   def _inputs(self, size: int, left: Array, read: Array) -> _Inputs:
     """The next inputs of a pass of a size, from position ``read [B]`` on; a row needs ``left [B]``."""
     rows = left.shape[0]
-    if self._packs(rows):
+    if self.packs(rows):
       packing = packed(left, size, self.widest)
       index = read[packing.row] + packing.number
       return _Inputs(packing.row[None], index[None], packing.source[:, 0], packing.share, packing)
@@ -142,11 +143,11 @@ class CiarVerifier(Verifier):
       return _Reading(jnp.where(is_read[..., None], here, carry.logits), cache, carry.read + part.share)
 
     rows = cursor.length.shape[0]
-    narrow, wide = self._sizes(rows)
+    narrow, wide = self.sizes(rows)
 
     def read_more(carry: _Reading) -> _Reading:
       left = left_of(carry.read)
-      needed = jnp.sum(jnp.minimum(left, self.widest)) if self._packs(rows) else jnp.max(left)
+      needed = jnp.sum(jnp.minimum(left, self.widest)) if self.packs(rows) else jnp.max(left)
       carry = run_if(needed <= narrow, functools.partial(read_some, narrow), carry)
       return run_if(needed > narrow, functools.partial(read_some, wide), carry)
 
