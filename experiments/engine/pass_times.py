@@ -115,7 +115,7 @@ def of_exchange(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> Exch
   run = {"edge": (edge, params.draft.model.model)}
   for size in verifier.sizes(batch):
     if verifier.packs(batch):
-      passes = functools.partial(packed_passes, verifier.model, size=size, width=verifier.widest)
+      passes = functools.partial(packed_passes, verifier.model, size=size, width=verifier.reach(batch))
     else:
       passes = functools.partial(score_block, verifier.model, block=size)
     run[size if verifier.packs(batch) else size * batch] = passes, params.target.model
