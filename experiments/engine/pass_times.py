@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from experiments.engine import statistics
 from experiments.engine.bench import Bench
 from experiments.engine.rows import Row
 from jaxspec.core.network import Network
+from jaxspec.core.packing import PackedPositions, packed
+from jaxspec.core.types import Array, ModelFns, Params, PyTree
 from jaxspec.run.measure import alternate, score_block
 from jaxspec.serving.wire.timing import Compute
 
@@ -86,3 +91,87 @@ def by_width(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> dict[in
     each = [(b - a) / (more - 1) for a, b in zip(seconds["one"], seconds["more"], strict=True)]
     found[width] = statistics.median(each)
   return found
+
+
+class ExchangePasses(NamedTuple):
+  """Medians in seconds of the passes of a batch that a decode of CIAR makes.
+
+  Attributes:
+    edge_s: a pass of the edge for one new token of every row.
+    cloud_s: by the inputs of all rows together, a pass of the cloud.
+  """
+
+  edge_s: float
+  cloud_s: dict[int, float]
+
+
+def of_exchange(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> ExchangePasses:
+  """Times the passes of a row of CIAR alone, with the shapes of its decode, in the middle of the rows."""
+  parts, length = bench.decoder(row).parts, bench.pipeline.family.space.num_tokens
+  verifier, params = parts.verifier, parts.params
+  condition = jax.tree.map(lambda leaf: leaf[:batch], bench.condition)
+  # With several rows every pass of the edge reads two tokens of each (`CiarDrafter.draft`).
+  edge = functools.partial(edge_passes, parts.drafter.model, width=2 if batch > 1 else 1)
+  run = {"edge": (edge, params.draft.model.model)}
+  for size in verifier.sizes(batch):
+    if verifier.packs(batch):
+      passes = functools.partial(packed_passes, verifier.model, size=size, width=verifier.reach(batch))
+    else:
+      passes = functools.partial(score_block, verifier.model, block=size)
+    run[size if verifier.packs(batch) else size * batch] = passes, params.target.model
+
+  def calls_of(name: str | int, number: int) -> Callable[[], PyTree]:
+    passes, weights = run[name]
+    program = jax.jit(lambda weights: passes(params=weights, condition=condition, repeats=number, max_len=length))
+    return lambda: program(weights)
+
+  few, many = 1, 1 + max(PASSES // batch, 8)
+  with bench.pipeline.context():
+    seconds = alternate({(name, number): calls_of(name, number) for name in run for number in (few, many)}, repeats)
+  found = {
+    name: statistics.median([(b - a) / (many - few) for a, b in zip(seconds[name, few], seconds[name, many], strict=True)])
+    for name in run
+  }
+  return ExchangePasses(found.pop("edge"), found)
+
+
+def edge_passes(fns: ModelFns, params: Params, condition: PyTree, *, width: int, repeats: int, max_len: int) -> Array:
+  """As `score_block`, for passes of an edge network with the logits and radii of the last token of every row."""
+  cache, start = _middle(fns, params, condition, max_len, width)
+  last = jnp.full(start.shape, width - 1)
+
+  def body(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+    cache, tokens = carry
+    positions = start[:, None] + jnp.arange(width)[None]
+    output, cache = fns.apply(params, tokens, cache, positions=positions, logits_at=last)
+    logits = output.need_logits() if output.intervals is None else output.intervals.centre + output.intervals.radius
+    newest = jnp.argmax(logits.reshape(start.shape[0], -1), axis=-1) % output.need_logits().shape[-1]
+    return cache, jnp.concatenate([tokens[:, 1:], newest[:, None].astype(jnp.int32)], axis=1)
+
+  tokens = jnp.zeros((start.shape[0], width), jnp.int32)
+  return jax.lax.fori_loop(0, repeats, body, (cache, tokens))[1][:, 0]
+
+
+def packed_passes(
+  fns: ModelFns, params: Params, condition: PyTree, *, size: int, width: int, repeats: int, max_len: int
+) -> Array:
+  """As `score_block`, for passes in which all rows share ``size`` inputs, at most ``width`` of each."""
+  cache, start = _middle(fns, params, condition, max_len, width)
+  rows = start.shape[0]
+
+  def body(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+    cache, tokens = carry
+    packing = packed(jnp.full((rows,), -(-size // rows)), size, width)
+    positions = PackedPositions((start[packing.row] + packing.number)[None], start, packing)
+    output, cache = fns.apply(params, tokens, cache, positions=positions)
+    return cache, jnp.argmax(output.need_logits(), axis=-1).astype(jnp.int32)
+
+  return jax.lax.fori_loop(0, repeats, body, (cache, jnp.zeros((1, size), jnp.int32)))[1][0]
+
+
+def _middle(fns: ModelFns, params: Params, condition: PyTree, max_len: int, width: int) -> tuple[PyTree, Array]:
+  """A cache after the prefill, and positions ``[B]`` in the middle of every row."""
+  prefix, rows = fns.prefix_len(condition), condition.batch_size
+  cache = fns.init_cache(rows, prefix + max_len + width)
+  _, cache = fns.apply(params, condition, cache, positions=jnp.arange(prefix)[None], logits_at=jnp.zeros((1,), jnp.int32))
+  return cache, jnp.full((rows,), prefix + max_len // 2)

@@ -106,7 +106,14 @@ class Race(Experiment):
       if self.layout == "cloud":
         entered["cloud_tokens"] = [number for result in drawn for number in cloud_tokens(result).tolist()]
       found.append(as_json(entry, bench) | entered)
-    return with_floors(found, pass_times.by_width(bench, rows[0], heat.batch)) if self.layout == "cloud" else found
+    if self.layout != "cloud":
+      return found
+    passes = {
+      entry.name: pass_times.of_exchange(bench, entry, heat.batch)
+      for entry, counted in zip(rows, found)
+      if any(counted["draft_calls"]) and any(counted["target_calls"])
+    }
+    return with_floors(found, pass_times.by_width(bench, rows[0], heat.batch), passes)
 
 
 def cloud_tokens(result: DecodeResult) -> np.ndarray:
@@ -117,17 +124,21 @@ def cloud_tokens(result: DecodeResult) -> np.ndarray:
   return last + np.asarray(result.counters.drafted) - np.asarray(result.counters.accepted)
 
 
-def with_floors(rows: list[dict[str, Any]], pass_s: dict[int, float]) -> list[dict[str, Any]]:
+def with_floors(
+  rows: list[dict[str, Any]], pass_s: dict[int, float], passes: dict[str, pass_times.ExchangePasses]
+) -> list[dict[str, Any]]:
   """The rows of CIAR with their floors, by medians; the first row is plain decoding, "DRAFT alone" makes no calls.
 
   An edge pass costs its time alone, and the cloud
 
   - ``floor``: one plain step for each call, for any number of tokens;
   - ``token_floor``: for each call its share of a pass in which all rows call, without padding, over the mean number of
-    tokens of a call.
+    tokens of a call;
+  - ``pass_floor``: the passes that these decodes need, alone (`passes_seconds`).
 
   Args:
     pass_s: seconds of a pass over each number of tokens of every row of the batch.
+    passes: of each row of CIAR, by its label, its own passes.
   """
   plain, named = rows[0], {row["label"]: row for row in rows}
   per_call = statistics.median(plain["seconds"]) / statistics.mean(plain["target_calls"])
@@ -141,10 +152,38 @@ def with_floors(rows: list[dict[str, Any]], pass_s: dict[int, float]) -> list[di
     edge, calls = per_pass * statistics.mean(entry["draft_calls"]), statistics.mean(entry["target_calls"])
     of_call = np.interp(statistics.mean(entry["cloud_tokens"]) / calls, list(pass_s), list(pass_s.values()))
     whole = statistics.median(plain["seconds"])
-    found.append(
-      entry | {"floor": whole / (edge + per_call * calls), "token_floor": whole / (edge + float(of_call) * calls)}
-    )
+    floors = {"floor": whole / (edge + per_call * calls), "token_floor": whole / (edge + float(of_call) * calls)}
+    own = passes[entry["label"]]
+    own_s = {"edge": own.edge_s, "cloud": {str(size): seconds for size, seconds in own.cloud_s.items()}}
+    found.append(entry | floors | {"pass_floor": whole / passes_seconds(entry, own), "pass_s": own_s})
   return found
+
+
+def passes_seconds(row: dict[str, Any], passes: pass_times.ExchangePasses) -> float:
+  """Seconds of the passes alone of a decode, mean over the turns: no decode with these passes takes less.
+
+  All rows of a batch share passes. The edge needs as many as its slowest row has. The cloud needs one for each call of the
+  row that calls most often, and inputs for all tokens that it must read; the cheapest passes that suffice are counted.
+  """
+  of_turns = (np.reshape(row[name], (-1, row["batch"])) for name in ("draft_calls", "target_calls", "cloud_tokens"))
+  seconds = [
+    int(edge.max()) * passes.edge_s + cheapest(int(calls.max()), int(tokens.sum()), passes.cloud_s)
+    for edge, calls, tokens in zip(*of_turns, strict=True)
+  ]
+  return statistics.mean(seconds)
+
+
+def cheapest(calls: int, tokens: int, pass_s: dict[int, float]) -> float:
+  """Least seconds of at least ``calls`` passes that together have ``tokens`` inputs, from two sizes of passes.
+
+  The numbers of passes need not be whole.
+  """
+  (narrow, narrow_s), (wide, wide_s) = sorted(pass_s.items())
+  options = [max(calls, tokens / size) * seconds for size, seconds in pass_s.items()]
+  if narrow * calls < tokens < wide * calls:  # some of them are wide
+    share = (tokens - narrow * calls) / (wide - narrow)
+    options.append((calls - share) * narrow_s + share * wide_s)
+  return min(options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -272,7 +272,8 @@ class CiarDrafter(Drafter):
       drafted = (begins | goes_on) & (position < max_len - 1)
       own, _ = self.own_draw((), logits, keys, offset)
       # Most tokens are local, and making a proposal takes longer than drawing a token.
-      sent, proposal = run_if(jnp.any(drafted), lambda _: self.draw(params.draw, logits, keys, offset), unsent)
+      draw = lambda _, logits, offset: self.draw(params.draw, logits, keys, offset)
+      sent, proposal = run_if(jnp.any(drafted), draw, unsent, logits, offset)
       token = jnp.where(is_local, own, jnp.where(drafted, sent, carry.token))
       num_local, num_drafted = carry.local + is_local, carry.drafted + drafted
       ends = commits.is_end_token(cursor, token)

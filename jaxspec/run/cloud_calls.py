@@ -46,7 +46,7 @@ def cloud_passes(outcome: DecodeResult, *, window: int, widest: int) -> np.ndarr
   """Forward passes of the cloud for every row ``[B]`` if decoded alone, from the origins and rounds of its tokens.
 
   They are one pass for each of ``target_calls``, and the passes in which `jaxspec.verifiers.ciar_target.CiarVerifier` only
-  reads a backlog. Rows of a batch are read together, so the batch takes at least as many passes as its largest entry.
+  reads a backlog. Rows of a batch are read together, and a row may have more inputs of a pass there than alone.
 
   Args:
     window: the drafter's window.

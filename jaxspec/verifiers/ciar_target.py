@@ -8,8 +8,10 @@ When a row needs verification, any number of locally accepted tokens may be miss
 3. The acceptance rule judges the window. Locally accepted tokens count as accepted.
 
 Passes have two sizes. Several rows share the inputs of a pass without padding (`jaxspec.core.packing`): rows that ask need
-different numbers of inputs, and the others none. After the round the cache holds every committed token except the last, as
-with any other verifier.
+different numbers of inputs, and the others none. One row may have many of them: a pass reads the caches of all rows, so that
+another pass for the rest of one row would cost as much as the first one.
+
+After the round the cache holds every committed token except the last, as with any other verifier.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.types import AcceptFn, Array, Cache, Cursor, Draft, Key, ModelFns, PyTree, Verdict, Verifier
 from jaxspec.sampling.logit_processing import ModelParams, Warp
 from jaxspec.verifiers.target import TargetState, TargetVerifier
+
+# Fewest inputs that one row may take of a pass that rows share.
+_SHARED_REACH = 16
 
 
 class _Reading(NamedTuple):
@@ -56,8 +61,7 @@ class CiarVerifier(Verifier):
     accept_fn: acceptance rule for chains, applied to the window of a draft only.
     warp: static part of the logit processing.
     window: most tokens that need verification in one round, the same as the drafter's.
-    widths: the two sizes of passes for one row, ascending; the second is also the most inputs of a row in a pass. Packed
-      passes have half as many inputs for each row of the batch.
+    widths: the two sizes of passes for one row, ascending. Packed passes have half as many inputs for each row of the batch.
   Raises:
     ValueError: for widths that are not two, or do not ascend.
   """
@@ -72,23 +76,24 @@ class CiarVerifier(Verifier):
     if len(self.widths) != 2 or not 0 < self.widths[0] < self.widths[1]:
       raise ValueError(f"Must have two ascending widths, we instead got {self.widths}")
 
-  @property
-  def widest(self):
-    return self.widths[-1]
-
-  def _packs(self, rows: int) -> bool:
+  def packs(self, rows: int) -> bool:
+    """Whether this many rows share the inputs of a pass."""
     return rows > 1 and self.model.packs
 
-  def _sizes(self, rows: int) -> tuple[int, int]:
+  def reach(self, rows: int) -> int:
+    """Most inputs of one row in a pass."""
+    return max(self.widths[-1], _SHARED_REACH) if self.packs(rows) else self.widths[-1]
+
+  def sizes(self, rows: int) -> tuple[int, int]:
     """Inputs of a pass: of each row, or of all rows together if they are packed."""
     narrow, wide = self.widths
-    return (-(-rows * narrow // 2), -(-rows * wide // 2)) if self._packs(rows) else (narrow, wide)
+    return (-(-rows * narrow // 2), -(-rows * wide // 2)) if self.packs(rows) else (narrow, wide)
 
   def _inputs(self, size: int, left: Array, read: Array) -> _Inputs:
     """The next inputs of a pass of a size, from position ``read [B]`` on; a row needs ``left [B]``."""
     rows = left.shape[0]
-    if self._packs(rows):
-      packing = packed(left, size, self.widest)
+    if self.packs(rows):
+      packing = packed(left, size, self.reach(rows))
       index = read[packing.row] + packing.number
       return _Inputs(packing.row[None], index[None], packing.source[:, 0], packing.share, packing)
     index = read[:, None] + jnp.arange(size)[None]
@@ -101,7 +106,7 @@ class CiarVerifier(Verifier):
 
   def init(self, params: ModelParams, keys: Key, condition: PyTree, max_len: int, block: int) -> tuple[Verdict, TargetState]:
     # An ordinary prefill. The cache must also hold a pass from the last position of a row.
-    return self.plain.init(params, keys, condition, max_len, max(block, self.widest))
+    return self.plain.init(params, keys, condition, max_len, max(block, self.reach(condition.batch_size)))
 
   def verify(
     self, params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
@@ -114,7 +119,9 @@ class CiarVerifier(Verifier):
     local, judged = draft.num_local, cursor.live & draft.needs_verify
     num_window = draft.num_drafted - local  # [B]
     first = cursor.length + local  # position of the first window token
-    tokens = _by_position(draft, cursor, self.widest)
+    rows = cursor.length.shape[0]
+    reach = self.reach(rows)
+    tokens = _by_position(draft, cursor, reach)
     # Interval features of the edge, by position; zeros beyond the last position of a row.
     beyond = tokens.shape[1] - unread.tokens.shape[1]
     features = jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, beyond), (0, 0))), unread.features)
@@ -141,12 +148,11 @@ class CiarVerifier(Verifier):
       here = found.reshape(-1, found.shape[-1])[jnp.where(is_read, part.begin[:, None] + number, 0)]
       return _Reading(jnp.where(is_read[..., None], here, carry.logits), cache, carry.read + part.share)
 
-    rows = cursor.length.shape[0]
-    narrow, wide = self._sizes(rows)
+    narrow, wide = self.sizes(rows)
 
     def read_more(carry: _Reading) -> _Reading:
       left = left_of(carry.read)
-      needed = jnp.sum(jnp.minimum(left, self.widest)) if self._packs(rows) else jnp.max(left)
+      needed = jnp.sum(jnp.minimum(left, reach)) if self.packs(rows) else jnp.max(left)
       carry = run_if(needed <= narrow, functools.partial(read_some, narrow), carry)
       return run_if(needed > narrow, functools.partial(read_some, wide), carry)
 

@@ -1,5 +1,6 @@
 """A CIAR decode updates the caches of both sides in place, with skipped exchanges and several widths."""
 
+import dataclasses
 import re
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxspec
+from jaxspec.core import rounds
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.precision import dot_bf16
 from jaxspec.drafters.ciar_drafter import CiarDrafter
@@ -16,8 +18,8 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.heads.inter_head import with_inter_head
 from jaxspec.models.llamagen import LlamaGenConfig, llamagen_fns
 from jaxspec.verifiers.ciar_target import CiarVerifier
-from tests.ciar_pair import gated_params
-from tests.helpers import FULL_OPTIMISATION, random_params, side
+from tests.ciar_pair import gated_params, transformer_gated
+from tests.helpers import FULL_OPTIMISATION, labels, random_params, side
 
 
 @pytest.mark.slow
@@ -37,6 +39,24 @@ def test_no_copy_of_cache_size():
   assert not copies, copies[:3]
   layer = 2 * 1040 * 32 * 4
   assert compiled.memory_analysis().temp_size_in_bytes < 2 * 2 * layer + 2 * layer
+
+
+class FoundDraw:
+  """A draw that is found in the text of a program, by the name of a function."""
+
+  def __call__(self, params, logits, keys, offset):
+    return jnp.argmax(jnp.cumsum(jnp.arctan(logits), axis=-1), axis=-1).astype(jnp.int32), logits
+
+
+def test_proposals_are_made_only_where_the_edge_drafts():
+  """Most tokens are local. What makes the proposal of a draft is in the skipped part, not in front of it."""
+  params, kwargs = transformer_gated(cloud_layers=1)
+  drafter = dataclasses.replace(kwargs["drafter"], draw=FoundDraw())
+  state = rounds.start(params, jax.random.key(0), labels(2), max_len=16, **kwargs | dict(drafter=drafter)).draft_side
+  draft = lambda params, state: rounds.draft_round(params, state, drafter=drafter).draft
+  text = jax.jit(draft).lower(params.draft, state).compile(FULL_OPTIMISATION).as_text()
+  drawing = [part for part in text.split("\n}") if "/atan" in part]
+  assert drawing and not any("/attention/" in part for part in drawing)  # of the step around it
 
 
 def test_run_if_skips_and_runs():

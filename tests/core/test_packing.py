@@ -1,6 +1,7 @@
 """Passes whose inputs are packed equal those of every row alone."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +9,13 @@ import numpy as np
 import pytest
 
 import jaxspec
+from jaxspec.core import rounds
 from jaxspec.core.packing import PackedPositions, packed
+from jaxspec.intervals.scores import Random
 from jaxspec.models import guidance
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
+from jaxspec.verifiers import ciar_target
 from tests.ciar_pair import keys_of, transformer_gated
 from tests.helpers import TARGET, labels, random_params
 
@@ -74,3 +78,29 @@ def test_rows_alone_have_the_tokens_of_a_batch(guided):
     alone = decode(slice(row, row + 1))
     np.testing.assert_array_equal(alone.tokens[0], together.tokens[row])
     np.testing.assert_array_equal(alone.commit_round[0], together.commit_round[row])
+
+
+@pytest.mark.slow
+def test_a_backlog_of_one_row_rarely_takes_a_pass_of_its_own(monkeypatch):
+  """Rows with long runs of local tokens: the same tokens, in fewer passes than if a row had 8 inputs of a pass at most."""
+  params, kwargs = transformer_gated(cloud_layers=1, window=1, max_run=14, tau=0.9)
+  kwargs["drafter"] = dataclasses.replace(kwargs["drafter"], score_fn=Random())
+  fns = kwargs["verifier"].model
+
+  def apply(params, inputs, cache, **options):  # the cache counts the passes
+    output, inner = fns.apply(params, inputs, cache[0], **options)
+    return output, (inner, cache[1] + 1)
+
+  init_cache = lambda batch, max_len: (fns.init_cache(batch, max_len), jnp.int32(0))
+  model = fns._replace(apply=apply, init_cache=init_cache)
+  tokens, passes = [], []
+  for least in (ciar_target._SHARED_REACH, 0):
+    monkeypatch.setattr(ciar_target, "_SHARED_REACH", least)
+    parts = kwargs | dict(verifier=dataclasses.replace(kwargs["verifier"], model=model))
+    decode = functools.partial(rounds.decode_round, params, **parts)
+    loop = functools.partial(jax.lax.while_loop, lambda state: jnp.any(state.draft_side.cursor.live), decode)
+    state = jax.jit(loop)(rounds.start(params, keys_of(6), labels(6), max_len=16, **parts))
+    tokens.append(state.draft_side.tokens)
+    passes.append(int(state.verifier.cache[1]))
+  np.testing.assert_array_equal(*tokens)
+  assert passes[0] < passes[1]

@@ -29,6 +29,7 @@ def race_columns(document: Document) -> list[Column]:
     Column("over its best fixed length", lambda row, document: spread(statistics.over_best_fixed(row, document))),
     Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
     Column("floor by tokens", lambda row, document: f"{row['token_floor']:.2f}" if "token_floor" in row else ""),
+    Column("floor by passes", lambda row, document: f"{row['pass_floor']:.2f}" if "pass_floor" in row else ""),
     Column("formula", lambda row, document: f"{row['predicted']:.2f}" if "predicted" in row else ""),
     Column("over its parallel decoding", over("parallel")),
     Column("over the target at equal calls", over("rival")),
@@ -83,6 +84,12 @@ TOKEN_FLOOR = (
 )
 
 
+PASS_FLOOR = (
+  " Floor by passes: the ratio if nothing but passes took time, each as long as it takes alone: for the edge those of the "
+  "slowest row, for the cloud one for each call of the row that calls most, and enough for all tokens that it must read."
+)
+
+
 def race_intro(document: Document) -> str:
   turns = {row["batch"]: len(row["seconds"]) for row in document["rows"]}
   turns_of = ", ".join(f"{number} turn{'s' * (number > 1)} at batch {batch}" for batch, number in turns.items())
@@ -95,6 +102,7 @@ def race_intro(document: Document) -> str:
     "statistics, where there are turns enough; p by flips of signs, corrected over the rows (Holm)."
     + (FLOOR if document["layout"] == "cloud" else "")
     + (TOKEN_FLOOR if any("token_floor" in row for row in document["rows"]) else "")
+    + (PASS_FLOOR if any("pass_floor" in row for row in document["rows"]) else "")
     + (f" A draft token costs {cost}; the formula takes that and alpha, and a wide pass for free." if costs else "")
   )  # fmt: skip
 

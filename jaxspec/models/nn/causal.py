@@ -69,7 +69,9 @@ def attend_cached(
     The output ``[B, T, H * size]`` and the new cache.
   """
   if at.packing is not None:
-    q, k, v = (at.packing.unpack(x) for x in (q, k, v))
+    # With the barrier rotations are computed once for each input. Without it XLA fuses them into the copies of every row,
+    # most of which are padding.
+    q, k, v = (at.packing.unpack(x) for x in jax.lax.optimization_barrier((q, k, v)))
   if cache is None:
     k, v = _fold_heads(k), _fold_heads(v)
   else:

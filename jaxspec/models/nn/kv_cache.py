@@ -9,7 +9,7 @@ Where heads are divided over several devices, the layout is ``[B, Hkv, S, head_d
 divided by heads. All functions here take both layouts.
 
 On a CPU, bfloat16 entries are stored as integers with the same bits. XLA rewrites a whole bfloat16 buffer to update a slice
-of it, but updates integers in place. `read` gives the values back, at no cost.
+of it, but updates integers in place. `read` gives the values back; XLA copies the buffer for it in every pass.
 """
 
 from __future__ import annotations
