@@ -5,8 +5,8 @@
 3. Until every row is finished: `decode_round`, which is `draft_round`, `verify_round`, `commit_reply`.
 
 Rows are computed together but advance independently: each has its own length, acceptance and end token
-(`jaxspec.core.commits`). The fused loop, a Python loop and two machines run these same functions and give the same tokens. If
-shapes depend on the length (scales of growing resolution), rows keep one length, and rounds are compiled once per length
+(`jaxspec.core.commits`). The fused loop, a Python loop and two machines run these same functions and give the same tokens.
+If shapes depend on the length (scales of growing resolution), rows keep one length, and rounds are compiled once per length
 (`sweep`).
 """
 
