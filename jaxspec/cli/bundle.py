@@ -109,6 +109,9 @@ def _fields(options: dict[str, Any], decoding) -> dict[str, Any]:
   settings = {name: value for name, value in decoding.options.items() if name not in sampling}
   of_some = {name for each in pipeline.methods() for name in pipeline.without_draft(each).options()}
   if unread := sorted(settings.keys() - of_some):
+    # A missing draft is said first: its methods may read the setting.
+    fields |= dict(method=decoding.method, draft=decoding.draft)
+    dataclasses.replace(pipeline, defaults=completed(folder, **fields).defaults).method()
     wanted = f"settings of {family.space.noun} or of a method of these drafts"
     raise UserError(f"Must have {wanted}, we instead got {flag(unread[0])}")
   fields |= dict(method=decoding.method, draft=decoding.draft, sampling=sampling, options=settings)

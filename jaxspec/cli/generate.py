@@ -208,6 +208,7 @@ def _work(options: dict[str, Any], networks, request, decoding, files: dict[str,
   else:
     runs = _over_cloud(options, job, batches, cloud, report)
   if "acceptance" in files:
+    report(f"Writing {files['acceptance']}")  # a pipe waits for its reader
     generate_files.save_acceptance(files["acceptance"], runs[0])
   report(f"Turning tokens into {job.noun}s")
   interruptible(lambda: [run.outputs for run in runs])
@@ -219,6 +220,7 @@ def _work(options: dict[str, Any], networks, request, decoding, files: dict[str,
       runs[0].messages = interruptible(messages.send, runs[0], options["network"])
   finally:
     if "json" in files:
+      report(f"Writing {files['json']}")
       text = as_json(document(runs, files))
       write_whole(files["json"], lambda path: path.write_text(text, encoding="utf-8"))
   return runs, files

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxspec.cli import outputs
+from jaxspec.cli import generate, generate_files, outputs
 from jaxspec.core.command_line import UserError
 from jaxspec.io import whole_files
+from jaxspec.render.working import Working
 
 
 def test_failed_write_leaves_nothing(tmp_path):
@@ -82,6 +83,23 @@ def test_texts_go_to_pipes_and_devices(tmp_path):
   reader.join()
   assert found == ["whole"] and stat.S_ISFIFO(pipe.stat().st_mode)
   whole_files.write_whole(Path("/dev/null"), lambda work: work.write_text("whole"))
+
+
+def test_progress_names_the_file_that_is_written(run, bundle, monkeypatch):
+  """A pipe without a reader waits in this stage."""
+  stages, written = [], []
+  monkeypatch.setattr(Working, "__call__", lambda self, text: stages.append(text))
+
+  def write(path, save):
+    written.append((str(path), stages[-1]))
+    whole_files.write_whole(path, save)
+
+  for module in (generate, generate_files):
+    monkeypatch.setattr(module, "write_whole", write)
+  files = ("--json", "x.json", "--save-acceptance", "y.json")
+  outcome = run("generate", "apple", "--checkpoint", bundle, "--method", "sjd", *files, "--no-cache")
+  assert outcome.exit_code == 0, outcome.output
+  assert written == [("y.json", "Writing y.json"), ("x.json", "Writing x.json")]
 
 
 def test_json_on_stdout(run, bundle):
