@@ -84,6 +84,20 @@ def test_texts_go_to_pipes_and_devices(tmp_path):
   whole_files.write_whole(Path("/dev/null"), lambda work: work.write_text("whole"))
 
 
+@pytest.mark.parametrize("suffix", [".png", ".npz"])
+def test_pipes_of_other_files(tmp_path, suffix):
+  """A check that opens a pipe waits for a reader, and ends the reader before the work is done."""
+  pipe = tmp_path / f"pipe{suffix}"
+  os.mkfifo(pipe)
+  checked = threading.Thread(target=outputs.check_writable, args=(pipe,), kwargs={"suffix": suffix}, daemon=True)
+  checked.start()
+  checked.join(10)
+  assert not checked.is_alive()
+  os.rename(pipe, tmp_path / "pipe")
+  with pytest.raises(UserError, match=f"a file name that ends in {suffix}"):
+    outputs.check_writable(tmp_path / "pipe", suffix=suffix)
+
+
 def test_json_on_stdout(run, bundle):
   outcome = run("generate", "apple", "--checkpoint", bundle, "--method", "ar", "--json", "-", "--no-cache")
   assert outcome.exit_code == 0, outcome.output
