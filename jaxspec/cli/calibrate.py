@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 
 from jaxspec.cli.errors import interruptible, reading
 from jaxspec.cli.method_options import options_for
-from jaxspec.cli.options import NETWORKS, common
+from jaxspec.cli.options import NETWORKS, NumberRange, common
 from jaxspec.cli.outputs import check_writable
 from jaxspec.core.command_line import PATH, UserError
 from jaxspec.core.options import MAX_SEED
@@ -28,7 +27,7 @@ _OPTIONS = ("gamma", "target_prefix", "inject")
 @click.command(no_args_is_help=False)
 @click.argument("prompts", nargs=-1)
 @click.option("--rates", metavar="R1,R2,...", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
-@click.option("--tolerance", type=click.FloatRange(0, 1), default=0.005, show_default=True, metavar="X",
+@click.option("--tolerance", type=NumberRange(0, 1), default=0.005, show_default=True, metavar="X",
               help="Largest distance from a wanted rate, in calls per token.")  # fmt: skip
 @options_for(Ciar, *_OPTIONS)
 @click.option("--samples", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Images per prompt.")
@@ -99,8 +98,6 @@ def _work(
   from jaxspec.run.job import draft_name
   from jaxspec.serving.edge.journal import Journal
 
-  if math.isnan(options["tolerance"]):
-    raise UserError("Must have a number as --tolerance, we instead got nan")
   networks, request = sources_of(options), prompts.read(options)
   other = prompts.read({"prompts": options["held_out"], "prompt_file": options["held_out_file"]})
   given = {name: options[name] for name in _OPTIONS if options[name] is not None}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -13,6 +15,16 @@ from jaxspec.core.options import MAX_SEED
 DTYPES = ("float32", "bfloat16")
 # Options of networks, for `jaxspec.cli.networks.load_sources`.
 NETWORKS = ("model", "tokenizer", "text_encoder", "draft_model")
+
+
+class NumberRange(click.FloatRange):
+  """A range without nan, which click takes as part of every range: comparisons with nan are false."""
+
+  def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    number = super().convert(value, param, ctx)
+    if math.isnan(number):
+      raise UserError(f"Must have a number as {param.opts[0] if param else 'value'}, we instead got {value}")
+    return number
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, values: tuple[Path, ...]) -> Path | None:

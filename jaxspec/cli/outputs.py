@@ -16,8 +16,8 @@ _TEXTS = (".json", ".md")
 def check_writable(path: Path, *, suffix: str) -> None:
   """Checks before the work that a file can be written.
 
-  Texts (JSON, Markdown) may also go to ``-``, which is stdout, to a pipe, or to a device. These are not opened here, because
-  a pipe waits for its reader.
+  Texts (JSON, Markdown) may also go to ``-``, which is stdout, and to pipes and devices of any name. No pipe or device is
+  opened here, because a pipe waits for its reader.
 
   Raises:
     UserError: if the name is invalid, the folder is missing, or writing fails.
@@ -26,9 +26,10 @@ def check_writable(path: Path, *, suffix: str) -> None:
     if sys.stdout is None:
       raise UserError(f"Cannot write {path}: stdout is closed, give a file name")
     return
-  if suffix in _TEXTS and is_stream(path):
+  is_named = path.suffix.lower() == suffix
+  if is_stream(path) and (is_named or suffix in _TEXTS):
     return
-  if path.suffix.lower() != suffix:
+  if not is_named:
     raise UserError(f"Must have a file name that ends in {suffix}, we instead got {str(path)!r}")
   try:
     target = destination(path)

@@ -100,12 +100,14 @@ def read_lines(file: Path) -> list[str]:
   Raises:
     UserError: if the file cannot be read.
   """
+  encoding = "UTF-8"
   try:
     content = file.read_bytes()
-    marked = content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    text = content.decode("utf-16" if marked else "utf-8-sig")  # some editors write a byte order mark
+    if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+      encoding = "UTF-16"
+    text = content.decode("utf-8-sig" if encoding == "UTF-8" else encoding)  # some editors write a byte order mark
   except UnicodeDecodeError as error:
-    raise UserError(f"Cannot read prompts from {file}: it is no text in UTF-8 (byte {error.start})") from error
+    raise UserError(f"Cannot read prompts from {file}: it is no text in {encoding} (byte {error.start})") from error
   except OSError as error:
     raise UserError(f"Cannot read prompts from {file}: {error.strerror}") from error
   return text.replace("\r\n", "\n").split("\n")

@@ -8,12 +8,12 @@ import click
 
 from jaxspec.cli.cloud_options import read_file
 from jaxspec.cli.errors import imported, interruptible
-from jaxspec.cli.options import common, unread, warn
+from jaxspec.cli.options import NumberRange, common, unread, warn
 from jaxspec.core.command_line import PATH, UserError
 from jaxspec.serving.wire.address import Address, parse_address
 
 _COUNT = click.IntRange(1, (1 << 31) - 1)
-_SECONDS = click.FloatRange(0, min_open=True)
+_SECONDS = NumberRange(0, min_open=True)
 
 
 @click.command(no_args_is_help=False)
@@ -38,7 +38,7 @@ _SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--widths", default="8,32", show_default=True, metavar="W1,W2,..", help="Tokens of a row in a forward pass.")
 @click.option("--numerics", type=click.Choice(("exact", "fast")), default="exact", show_default=True, metavar="NAME",
               help="exact: refuse programs in which rows depend on each other; or fast.")  # fmt: skip
-@click.option("--max-wait-ms", type=click.FloatRange(0), default=0.0, show_default=True, metavar="T",
+@click.option("--max-wait-ms", type=NumberRange(0), default=0.0, show_default=True, metavar="T",
               help="Largest wait of a call for others to share its step, in milliseconds.")  # fmt: skip
 @click.option("--idle-s", type=_SECONDS, default=60.0, show_default=True, metavar="T",
               help="Seconds without a call until the cache of a stream is evicted.")  # fmt: skip

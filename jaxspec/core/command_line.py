@@ -23,7 +23,6 @@ import click
 from jaxspec.core.error_lines import one_line, show_trace
 from jaxspec.errors import LinkError
 
-PATH = click.Path(path_type=Path)
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 UNFORESEEN = 1
 
@@ -32,6 +31,18 @@ class UserError(click.ClickException):
   """A user error with a message of one line."""
 
   exit_code = 2
+
+
+class _Path(click.Path):
+  """A path; the empty text of an unset variable would be the current folder."""
+
+  def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    if value == "":
+      self.fail("it is empty, give a name", param, ctx)
+    return super().convert(value, param, ctx)
+
+
+PATH = _Path(path_type=Path)
 
 
 class Terminated(KeyboardInterrupt):
@@ -86,8 +97,9 @@ def exit_with(call: Callable[[], Any]) -> None:
     status = TERMINATED if by_signal else INTERRUPTED
     if Interrupted in causes:
       # A thread may still run compiled code; waiting for it would delay Ctrl-C.
-      sys.stdout.flush()
-      sys.stderr.flush()
+      for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError):  # None if it is closed; or its disk is full
+          stream.flush()
       os._exit(status)
     sys.exit(status)
   except BrokenPipeError:

@@ -71,8 +71,10 @@ def test_prompts(fails, bundle, prompts):
 def test_prompt_files(fails, bundle, tmp_path):
   (tmp_path / "empty.txt").write_text("\n \n")
   (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
-  for name in ("empty.txt", "binary.txt"):
-    assert name in fails("generate", "--prompt-file", name, "--checkpoint", bundle)
+  (tmp_path / "latin.txt").write_bytes("caf\u00e9".encode("latin-1"))
+  for name, words in (("empty.txt", "empty"), ("binary.txt", "no text in UTF-16"), ("latin.txt", "no text in UTF-8")):
+    line = fails("generate", "--prompt-file", name, "--checkpoint", bundle)
+    assert name in line and words in line
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

@@ -1,12 +1,16 @@
 """Declared options: every value out of range is an error of one line before loading."""
 
 import math
+from collections.abc import Iterator
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from jaxspec.cli import method_options as declared
 from jaxspec.cli.main import main
+from jaxspec.core.command_line import UserError
 from jaxspec.core.options import Option, options_of
 from jaxspec.methods import METHODS, Ciar, Gsd, Plain, Speculative
 from jaxspec.run.decode_options import DecodeOptions, fitting, flag
@@ -31,6 +35,36 @@ def refused(*args) -> str:
   outcome = CliRunner().invoke(main, ["generate", "apple", "--checkpoint", "nowhere", *map(str, args)])
   assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1, (args, outcome.output, outcome.exception)
   return outcome.stderr
+
+
+def parameters(command=main, name="") -> Iterator[tuple[str, click.Parameter]]:
+  """Every parameter of all commands, with the names of its commands."""
+  for param in command.params:
+    yield f"{name}{param.name}", param
+  if isinstance(command, click.Group):
+    context = click.Context(command)
+    for each in command.list_commands(context):
+      yield from parameters(command.get_command(context, each), f"{name}{each} ")
+
+
+def test_ranges_of_commands_have_no_nan():
+  """click alone takes nan as part of every range, and a wait of nan seconds never ends."""
+  found = {name: param for name, param in parameters() if isinstance(param.type, click.FloatRange)}
+  for param in found.values():
+    with pytest.raises(UserError, match=f"a number as {param.opts[0]}, we instead got nan"):
+      param.type.convert("nan", param, None)
+    assert param.type.convert("1", param, None) == 1.0
+  assert found.keys() >= {"generate give_up", "serve idle_s", "serve max_wait_ms", "calibrate tolerance"}
+
+
+def test_no_path_of_a_command_is_empty():
+  """That of an unset variable would be the current folder."""
+  found = {name: param for name, param in parameters() if isinstance(param.type, click.Path)}
+  for param in found.values():
+    with pytest.raises(click.BadParameter, match="it is empty, give a name"):
+      param.type.convert("", param, None)
+    assert param.type.convert("one", param, None) == Path("one")
+  assert found.keys() >= {"generate out", "generate model", "info path", "bundle folder", "train eagle run_dir"}
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -102,6 +102,20 @@ def test_progress_names_the_file_that_is_written(run, bundle, monkeypatch):
   assert written == [("y.json", "Writing y.json"), ("x.json", "Writing x.json")]
 
 
+@pytest.mark.parametrize("suffix", [".png", ".npz"])
+def test_pipes_of_other_files(tmp_path, suffix):
+  """A check that opens a pipe waits for a reader, and ends the reader before the work is done."""
+  pipe = tmp_path / f"pipe{suffix}"
+  os.mkfifo(pipe)
+  checked = threading.Thread(target=outputs.check_writable, args=(pipe,), kwargs={"suffix": suffix}, daemon=True)
+  checked.start()
+  checked.join(10)
+  assert not checked.is_alive()
+  os.rename(pipe, tmp_path / "pipe")
+  with pytest.raises(UserError, match=f"a file name that ends in {suffix}"):
+    outputs.check_writable(tmp_path / "pipe", suffix=suffix)
+
+
 def test_json_on_stdout(run, bundle):
   outcome = run("generate", "apple", "--checkpoint", bundle, "--method", "ar", "--json", "-", "--no-cache")
   assert outcome.exit_code == 0, outcome.output

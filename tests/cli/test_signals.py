@@ -43,6 +43,22 @@ def test_a_signal_unwinds_what_runs(number, code, word, capsys):
   assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.parametrize("redirection, said", [(">&-", "Terminated"), (">&- 2>&-", "")])
+def test_a_signal_without_streams(redirection, said):
+  """The status is that of the signal also where stdout is closed."""
+  program = (
+    "from jaxspec.core.command_line import Interrupted, Terminated, exit_with\n"
+    "def main():\n"
+    "  print('unwritten')\n"
+    "  raise Interrupted from Terminated()\n"
+    "exit_with(main)\n"
+  )
+  command = ["sh", "-c", f'exec "$0" -c "$1" {redirection}', sys.executable, program]
+  env = os.environ | {"PYTHONPATH": str(Path(jaxspec.__file__).parents[1])}
+  done = subprocess.run(command, env=env, capture_output=True, text=True)
+  assert done.returncode == 143 and done.stderr.partition(":")[0] == said
+
+
 def test_a_thread_has_no_signals():
   done = []
   thread = threading.Thread(target=lambda: done.append(pytest.raises(SystemExit, exit_with, lambda: 3).value.code))

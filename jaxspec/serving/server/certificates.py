@@ -17,6 +17,8 @@ from pathlib import Path
 
 import click
 
+from jaxspec.core.command_line import PATH
+
 try:
   from cryptography import x509
   from cryptography.hazmat.primitives import hashes, serialization
@@ -94,7 +96,7 @@ def _name(text: str) -> x509.GeneralName:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=PATH)
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Host name or address of the server; may be repeated.")
 @click.option("--days", type=click.IntRange(1, 825), default=30, show_default=True, help="How long they are valid.")
 def main(folder: Path, names: tuple[str, ...], days: int) -> None:
