@@ -144,7 +144,7 @@ def _measure(options: dict[str, Any], decoding, sweep: Sweep | None, say: Workin
   say("Decoding")
   for number, row in enumerate(jobs):
     label = audit_report.label_of(row.method, sweep and sweep.name, sweep and sweep.values[number])
-    say.step(number, len(jobs), "setting", f"Decoding {len(captions)} {job.noun}s by {label}")
+    say.step(number, len(jobs), "setting", f"Decoding {len(captions)} {job.noun}{'s' * (len(captions) != 1)} by {label}")
     outcome = interruptible(run, row, batches).result
     calls = outcome.counters.target_calls
     figures = summarize_audit(outcome.metrics, outcome.lengths, calls, prompts=batches.prompt)

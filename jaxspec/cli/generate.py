@@ -73,12 +73,15 @@ def generate(**options: Any) -> None:
   jaxspec generate "a red heart" --method gsd --compare --heatmap map.png
   """
   from jaxspec.cli import prompts
+  from jaxspec.run.batches import batch_rows
   from jaxspec.run.decode_options import DecodeOptions
 
   request, decoding = prompts.read(options), DecodeOptions.of(options)
   if request is None:
     raise UserError('Must have prompts, --class, --text or --features, for example: jaxspec generate "a cat"')
   decoding.check()
+  if request.kind != "features":  # their number is known when they are read
+    batch_rows(options["batch"], len(request.prompts) * options["samples"])
   networks = _check_options(options, request.kind)
   files = _check_files(options, of_images=request.kind != "text")
 

@@ -157,6 +157,8 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
         f"Must have options of {name} as NAME=VALUE ({', '.join(declared) or 'none'}), we instead got {item!r}"
         f"{suggestion(key, declared)}"
       )
+    if key in values:
+      raise UserError(f"Must have every option of {name} once, we instead got {key} twice in {text!r}")
     option = declared[key]
     values[key] = fitting(option, value_type((option,)).convert(value, None, None))
     option.check(values[key])

@@ -132,7 +132,9 @@ def _explain(error: Exception) -> int:
 
 
 def _print_anything() -> None:
-  """Escapes characters outside of stdout's encoding, so that printing a report cannot fail."""
+  """Escapes characters outside of stdout's encoding, and drops a width of 0, so that a report is printed in any case."""
+  if os.environ.get("COLUMNS") == "0":  # of a terminal that knows no width; rich would print empty lines
+    del os.environ["COLUMNS"]
   stream = sys.stdout
   if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
     stream.reconfigure(errors="backslashreplace")

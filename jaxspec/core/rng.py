@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxspec.core.types import Array, HostArray, Key
 from jaxspec.errors import OptionError
@@ -94,12 +95,14 @@ def _is_seed(key: Any) -> bool:
 
 def _typed(key: Any) -> Key:
   """A key, or an array of keys, of `_KIND`; see `row_keys`."""
+  if not isinstance(key, (int, np.generic, np.ndarray, jax.Array)):  # dtypes of other libraries are unknown to jax
+    raise OptionError(f"Must have a key (jax.random.key(seed)) or its seed, we instead got a {type(key).__name__}")
   dtype = getattr(key, "dtype", None)
   if _is_seed(key):
     try:
       return jax.random.key(key, impl=_KIND)
     except OverflowError as error:
-      raise OptionError(f"Must have a seed of at most 64 bits, we instead got {key}") from error
+      raise OptionError(f"Must have a seed of at most 64 bits with its sign, we instead got {key}") from error
   if dtype == jnp.uint32 and key.ndim in (1, 2) and key.shape[-1] in _KIND_OF_WORDS:
     key = jax.random.wrap_key_data(jnp.asarray(key), impl=_KIND_OF_WORDS[key.shape[-1]])
   elif dtype is None or not jnp.issubdtype(dtype, jax.dtypes.prng_key):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from jaxspec.core.options import suggestion
+
 # Usable share of the memory. The rest is for the runtime: its context, compiled code, fragmentation.
 USABLE = 0.9
 
@@ -91,7 +93,7 @@ def parse_device(text: str) -> Slice:
   """
   kind, _, shape = text.partition(":")
   if kind not in DEVICES:
-    raise ValueError(f"Must have a device in {', '.join(DEVICES)}, we instead got {kind!r}")
+    raise ValueError(f"Must have a device in {', '.join(DEVICES)}, we instead got {kind!r}{suggestion(kind, DEVICES)}")
   device = DEVICES[kind]
   if not shape:
     return Slice(text, kind, device, 1, (1,) * max(device.torus, 1))

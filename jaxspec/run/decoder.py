@@ -77,6 +77,13 @@ class Decoder:
   matmul_precision: str | None = None
 
   def __post_init__(self):
+    if not isinstance(self.target, Network):
+      raise ValueError(f"Must have a Network as target of a decoder, we instead got {self.target!r}")
+    if not isinstance(self.method, Method):
+      raise ValueError(f"Must have a Method in a decoder (a pipeline knows names), we instead got {self.method!r}")
+    if not isinstance(self.sampling, tuple(SAMPLING_TYPES.values())):
+      known = ", ".join(cls.__name__ for cls in SAMPLING_TYPES.values())
+      raise ValueError(f"Must have sampling settings in {known}, we instead got {self.sampling!r}")
     if not self.method.fits(self.sampling.tokens):
       wanted = SAMPLING_TYPES[self.method.tokens].__name__
       raise ValueError(
@@ -111,7 +118,7 @@ class Decoder:
     draft = getattr(self.method, "draft", None) if self.draft is None else self.draft
     if isinstance(draft, str) and draft == self.method.free_draft:
       return None
-    if isinstance(draft, str):
+    if draft is not None and not isinstance(draft, Network):
       raise ValueError(f"Must have a Network as draft of a decoder (a pipeline knows names), we instead got {draft!r}")
     return draft
 

@@ -121,8 +121,9 @@ class LoadedNetworks:
       if draft is not None:
         raise ValueError(f"Must have no draft with method {made.name}, we instead got {getattr(draft, 'name', draft)!r}")
       return made
-    draft = draft or made.draft or self.default_draft(made)
-    if isinstance(draft, str) and draft not in self.drafts and draft != made.free_draft:
+    draft = next((given for given in (draft, made.draft) if given is not None), None)
+    draft = self.default_draft(made) if draft is None else draft
+    if not isinstance(draft, Network) and draft not in (*self.drafts, made.free_draft):
       known = ", ".join(filter(None, (*self.drafts, made.free_draft)))
       raise ValueError(f"Must have a draft in {known or '(none)'}, we instead got {draft!r}")
     return made if made.draft is draft else dataclasses.replace(made, draft=draft)
@@ -143,7 +144,7 @@ class LoadedNetworks:
         )
       made = dataclasses.replace(method, **options)
     else:
-      cls = get_method(method or self.default_method)
+      cls = get_method(self.default_method if method is None else method)
       declared = options_of(cls)
       made = make_method(cls.name, **{k: v for k, v in self.defaults.options.items() if k in declared} | options)
     if not made.fits(self.family.space.kind):

@@ -109,7 +109,7 @@ def in_turns(jobs: Sequence[Job], batches: Batches, *, repeats: int = 0, progres
     progress(f"Compiling {job.method.title}")
     prepared.append(prepare(job, batches))
   for one in prepared:
-    progress(f"Decoding {batches.num} {noun}s by {one.job.method.title}")
+    progress(f"Decoding {batches.num} {noun}{'s' * (batches.num != 1)} by {one.job.method.title}")
     done = lambda count: progress.step(min(count * batches.rows, batches.num), batches.num, noun)
     results, seconds = _timed(one, batches, done)
     found.append(Generation(one.job, batches, results, one.compile_s, [] if repeats else [seconds]))

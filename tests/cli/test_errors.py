@@ -68,6 +68,13 @@ def test_prompts(fails, bundle, prompts):
   assert "prompt" in fails("generate", *prompts, "--checkpoint", bundle)
 
 
+def test_too_many_prompts_show_before_anything_is_loaded(fails, tmp_path):
+  """Their encoding would need all of the memory."""
+  (tmp_path / "many.txt").write_text("a red apple\n" * 600)
+  many = ("generate", "--prompt-file", "many.txt", "--samples", 2, "--checkpoint", "/nowhere")
+  assert "at most 1024 images or texts in one command, we instead got 1200" in fails(*many)
+
+
 def test_prompt_files(fails, bundle, tmp_path):
   (tmp_path / "empty.txt").write_text("\n \n")
   (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
@@ -280,6 +287,8 @@ def test_what_no_command_foresaw(run, bundle, monkeypatch):
   monkeypatch.setattr("jaxspec.run.run.in_turns", lambda *args, **kwargs: {}["nothing"])
   outcome = run("generate", "apple", "--checkpoint", bundle)
   assert outcome.exit_code == 1 and outcome.stderr == "Error: Unforeseen KeyError, 'nothing': JAXSPEC_DEBUG=1 shows where\n"
+  monkeypatch.setenv("JAXSPEC_DEBUG", "0")
+  assert run("generate", "apple", "--checkpoint", bundle).stderr == outcome.stderr
   monkeypatch.setenv("JAXSPEC_DEBUG", "1")
   outcome = run("generate", "apple", "--checkpoint", bundle)
   assert outcome.exit_code == 1 and "Traceback" in outcome.stderr

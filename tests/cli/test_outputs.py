@@ -68,6 +68,13 @@ def test_a_stdout_of_few_characters():
     assert (done.returncode, done.stdout, done.stderr) == (0, wanted, b"")
 
 
+def test_a_terminal_without_a_width():
+  code = "from jaxspec.core.command_line import exit_with; from rich.console import Console; "
+  code += "exit_with(lambda: Console().print('a report'))"
+  done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"COLUMNS": "0"}, capture_output=True, text=True)
+  assert (done.returncode, done.stdout, done.stderr) == (0, "a report\n", "")
+
+
 def test_texts_go_to_pipes_and_devices(tmp_path):
   """A pipe without a reader stops nothing before the work is done."""
   pipe = tmp_path / "pipe.json"

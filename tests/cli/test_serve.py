@@ -30,6 +30,8 @@ def test_a_new_token_is_printed_once(run, fails, tmp_path):
   assert '"alice"' in written and secret not in written
   assert "new name" in fails("serve", "--new-token", "alice", "--token-file", "tokens.jsonl")
   assert "--token-file FILE" in fails("serve", "--new-token", "bob")
+  line = fails("serve", "--new-token", "bob", "--token-file", "none/tokens.jsonl")
+  assert line.startswith("Error: No such file or directory: 'none/tokens.jsonl'")
 
 
 def test_a_new_token_with_a_quota(run, fails, tmp_path):
@@ -58,6 +60,7 @@ def test_a_new_token_with_a_quota(run, fails, tmp_path):
     (("--profile", "sq"), "sqs"),
     (("--profile", "sqs:coding"), "NAME=VALUE"),
     (("--profile", "sqs:colour=red"), "NAME=VALUE"),
+    (("--profile", "sqs:coding=lazy,coding=dense"), "coding twice in 'sqs:coding=lazy,coding=dense'"),
     (("--profile", "sqs:ell=much"), "much"),
     (("--profile", "sqs:ell=0"), "ell of at least"),
     (("--token-file", "missing.jsonl"), "missing.jsonl"),

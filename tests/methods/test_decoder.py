@@ -61,6 +61,11 @@ def test_the_draft_of_a_decoder_goes_over_that_of_its_method():
 @pytest.mark.parametrize(
   "make, words",
   [
+    (lambda: Decoder(markov(0).fns), "a Network as target of a decoder"),
+    (lambda: Decoder(markov(0), "gsd"), "a Method in a decoder .*, we instead got 'gsd'"),
+    (lambda: Decoder(markov(0), methods.Gsd), "a Method in a decoder"),
+    (lambda: Decoder(markov(0), sampling={"top_k": 3}), "settings in SamplingConfig, .*, we instead got {'top_k': 3}"),
+    (lambda: Decoder(markov(0), methods.Speculative(draft=markov(1).fns)).parts, "a Network as draft of a decoder"),
     (lambda: Decoder(markov(0), methods.Cspd()), "a ContinuousSampling for method cspd"),
     (lambda: Decoder(markov(0), methods.Gsd(), sampling=ContinuousSampling(5)), "a SamplingConfig for method gsd"),
     (lambda: Decoder(markov(0), sampling=ContinuousSampling(5)).parts, "network of continuous tokens"),

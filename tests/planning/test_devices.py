@@ -24,6 +24,7 @@ def test_parse():
 
 @pytest.mark.parametrize("text, line", [
   ("h10", "device in a100-40, .* got 'h10'"),
+  ("H100", "did you mean h100"),
   ("v5e:8", "topology of 2 sides for v5e, as v5e:2x2"),
   ("h100:2x4", "a count for h100"),
   ("h100:", None),

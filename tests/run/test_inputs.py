@@ -11,12 +11,21 @@ from jaxspec.run.rounds import rounds
 from jaxspec.sampling import ContinuousSampling, SamplingConfig
 from tests.helpers import slow_but
 
+
+class _Tensor:
+  """As those of PyTorch: a dtype that NumPy and JAX do not know."""
+
+  dtype, ndim, shape = "torch.int64", 0, ()
+
+
 REFUSED_KEYS = {
   "nothing": (None, "a NoneType"),
   "a truth value": (True, "a bool"),
   "text": ("0", "a str"),
   "a fraction": (0.5, "a float"),
   "too large a seed": (2**70, "a seed of at most 64 bits"),
+  "a seed of 64 bits without a sign": (2**63, "a seed of at most 64 bits with its sign"),
+  "a number of another library": (_Tensor(), "a _Tensor"),
   "other numbers": (np.zeros(3, np.uint32), r"dtype uint32 \[3\]"),
   "seeds of rows": (np.arange(2), r"dtype int64 \[2\]"),
   "too many": (jax.random.split(jax.random.key(1), 3), r"one key or 1 row keys, we instead got shape \(3,\)"),
@@ -84,6 +93,18 @@ def test_lengths(toys):
   assert pipe(np.array([2]), key=0, method=method, max_len=np.int64(2)).tokens.shape == (1, 2)
   for end_token in (np.int64(0), [0], np.array([0, 1]), {0}):
     assert decoder(condition, key=0, end_token=end_token).lengths.shape == (1,)
+
+
+def test_empty_names_are_not_the_default(toys):
+  """As those of an unset variable."""
+  pipe = load_pipeline(toys)
+  with pytest.raises(ValueError, match="a method in .*, we instead got ''"):
+    pipe.decoder("")
+  for draft in ("", 3):
+    with pytest.raises(ValueError, match=f"a draft in .*, we instead got {draft!r}"):
+      pipe.method("speculative", draft=draft)
+    with pytest.raises(ValueError, match=f"a draft in .*, we instead got {draft!r}"):
+      pipe.decoder(Speculative(draft=draft))
 
 
 def test_bad_lengths(toys):

@@ -180,6 +180,8 @@ def _parts(
   max_len: int | None,
   max_prompt: int | None,
 ) -> _Parts:
+  if isinstance(methods, (str, Method)):
+    raise ValueError(f"Must have a list of methods, we instead got {methods!r}")
   family, target = pipeline.family, pipeline.target
   if family.space.kind != DISCRETE or family.space.vocab_size is None:
     raise ValueError(f"Must have a network of discrete tokens to serve it, {pipeline.name} draws {family.space.noun}")
