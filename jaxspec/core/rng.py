@@ -95,7 +95,7 @@ def _is_seed(key: Any) -> bool:
 
 def _typed(key: Any) -> Key:
   """A key, or an array of keys, of `_KIND`; see `row_keys`."""
-  if not isinstance(key, (int, np.generic, np.ndarray, jax.Array)):  # dtypes of other libraries are unknown to jax
+  if not issubclass(type(key), (int, np.generic, np.ndarray, jax.Array)):  # jax cannot read dtypes of other libraries
     raise OptionError(f"Must have a key (jax.random.key(seed)) or its seed, we instead got a {type(key).__name__}")
   dtype = getattr(key, "dtype", None)
   if _is_seed(key):

@@ -77,10 +77,11 @@ class Decoder:
   matmul_precision: str | None = None
 
   def __post_init__(self):
-    if not isinstance(self.target, Network):
-      raise ValueError(f"Must have a Network as target of a decoder, we instead got {self.target!r}")
-    if not isinstance(self.method, Method):
-      raise ValueError(f"Must have a Method in a decoder (a pipeline knows names), we instead got {self.method!r}")
+    target, method = getattr(self, "target"), getattr(self, "method")  # of any type at run time
+    if not isinstance(target, Network):
+      raise ValueError(f"Must have a Network as target of a decoder, we instead got {target!r}")
+    if not isinstance(method, Method):
+      raise ValueError(f"Must have a Method in a decoder (a pipeline knows names), we instead got {method!r}")
     if not isinstance(self.sampling, tuple(SAMPLING_TYPES.values())):
       known = ", ".join(cls.__name__ for cls in SAMPLING_TYPES.values())
       raise ValueError(f"Must have sampling settings in {known}, we instead got {self.sampling!r}")
