@@ -197,7 +197,7 @@ def _enumerated(pair, method):
   import jax.numpy as jnp
 
   from jaxspec.core.token_space import TokenSpace
-  from jaxspec.methods.auto_width import AUTO
+  from jaxspec.methods.auto_length import AUTO
   from jaxspec.methods.method import SAME_FAMILY, BuildContext
   from jaxspec.methods.sjd import JacobiMethod
   from jaxspec.methods.speculative import ChainMethod

@@ -93,9 +93,14 @@ def _is_seed(key: Any) -> bool:
   return isinstance(key, int) and not isinstance(key, bool)
 
 
+def _is_known(key: Any) -> bool:
+  """Whether jax can read the dtype of a key or seed: those of other libraries it cannot."""
+  return isinstance(key, (int, np.generic, np.ndarray, jax.Array))
+
+
 def _typed(key: Any) -> Key:
   """A key, or an array of keys, of `_KIND`; see `row_keys`."""
-  if not issubclass(type(key), (int, np.generic, np.ndarray, jax.Array)):  # jax cannot read dtypes of other libraries
+  if not _is_known(key):
     raise OptionError(f"Must have a key (jax.random.key(seed)) or its seed, we instead got a {type(key).__name__}")
   dtype = getattr(key, "dtype", None)
   if _is_seed(key):

@@ -387,7 +387,7 @@ class Drafter:
     keeps_rounds_open: whether `draft` may return before the round of a row ends. Such a row has no local tokens and needs
       no verification, so it commits nothing; the next call of `draft` continues its round. Only rows with
       rounds of their own (`Cursor.round`) have such rounds: a batch in one program.
-    is_adaptive: whether the length of a draft follows earlier verdicts of all rows (`jaxspec.drafters.auto_width`). The
+    is_adaptive: whether the length of a draft follows earlier verdicts of all rows (`jaxspec.drafters.auto_length`). The
       tokens of a row then depend on the other rows, and its network may read the tokens of rounds without drafts later.
   """
 

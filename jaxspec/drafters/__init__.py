@@ -5,5 +5,5 @@
 - Without a network: `jacobi_drafter` with its first drafts `window_init`, `jacobi_tree`, `row_windows` for rows of an image,
   `ngram_drafter`, `frozen_steps`.
 - Over a link: `ciar_drafter`, `ciar_scales` and `ciar_steps` accept tokens locally, `sqs_drafter` quantizes distributions.
-- `width_choice` chooses the length of a draft; `auto_width` follows it for the batch, `draft_lengths` for every row.
+- `length_choice` chooses the length of a draft; `auto_length` follows it for the batch, `draft_lengths` for every row.
 """

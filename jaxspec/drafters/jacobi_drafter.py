@@ -179,7 +179,7 @@ class JacobiDrafter(Drafter):
     )
 
   def _first_of(self, state: JacobiState) -> JacobiState:
-    """The part of the state that a window shorter than the one of `init` reads (`jaxspec.drafters.auto_width`)."""
+    """The part of the state that a window shorter than the one of `init` reads (`jaxspec.drafters.auto_length`)."""
     cut = lambda leaf: leaf[:, : self.window]
     return state._replace(
       logits=cut(state.logits), old_tokens=cut(state.old_tokens), old_logits=cut(state.old_logits),

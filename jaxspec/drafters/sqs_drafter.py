@@ -27,8 +27,8 @@ from jaxspec.codecs.sparse_distribution import SparseDistribution, draw
 from jaxspec.core import commits, rng
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cache, Cursor, Draft, Drafter, Key, ModelFns, PyTree, Verdict
-from jaxspec.drafters import draft_lengths, width_choice
-from jaxspec.drafters.width_choice import WidthState
+from jaxspec.drafters import draft_lengths, length_choice
+from jaxspec.drafters.length_choice import LengthState
 from jaxspec.sampling.logit_processing import ModelParams, Warp, probabilities
 
 # Behaviour of a round if its first distribution exceeds the budget.
@@ -62,7 +62,7 @@ class SqsState(NamedTuple):
   max_len: Array  # [] int32
   sparsifier: PyTree  # leaves [B]
   stats: SqsStats
-  choice: WidthState | tuple  # leaves [B, ...]; () for fixed lengths
+  choice: LengthState | tuple  # leaves [B, ...]; () for fixed lengths
 
 
 class SqsTrace(NamedTuple):
@@ -164,7 +164,7 @@ class SqsDrafter(Drafter):
     budget = jnp.broadcast_to(params.budget, (rows,))
     # The last position of a row is for the target's own token.
     most = jnp.minimum(self.window, state.max_len - cursor.length - 1)
-    if isinstance(state.choice, WidthState):
+    if isinstance(state.choice, LengthState):
       length, choice = draft_lengths.choose(state.choice, params.times, cursor.live, bonus=self.bonus)
       most, state = jnp.minimum(most, length), state._replace(choice=choice)
 
@@ -266,13 +266,13 @@ class SqsDrafter(Drafter):
       stats.support + one * jnp.sum(draft.proposal.size, axis=1),
     )
     choice = state.choice
-    if isinstance(choice, WidthState):
-      outcome = width_choice.outcome(cursor, draft, verdict, state.max_len)
+    if isinstance(choice, LengthState):
+      outcome = length_choice.outcome(cursor, draft, verdict, state.max_len)
       choice = draft_lengths.ended(choice, params.times, outcome)
     return state._replace(sparsifier=moved, stats=stats, choice=choice)
 
   def report(self, state: SqsState) -> SqsReport:
-    rounds = state.choice.rounds[:, 0] if isinstance(state.choice, WidthState) else ()
+    rounds = state.choice.rounds[:, 0] if isinstance(state.choice, LengthState) else ()
     return SqsReport(state.stats, state.sparsifier, rounds)
 
 

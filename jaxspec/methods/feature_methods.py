@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
-from jaxspec.methods.auto_width import adaptive
+from jaxspec.methods.auto_length import adaptive
 from jaxspec.methods.common import ExactTest, of_ids, target_side
 from jaxspec.methods.method import BuildContext, Parts, need
 from jaxspec.methods.speculative import ChainMethod

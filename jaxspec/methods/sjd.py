@@ -11,7 +11,7 @@ from jaxspec.core.types import AcceptFn, Drafter, PyTree
 from jaxspec.drafters.jacobi_drafter import RECYCLING, JacobiDrafter
 from jaxspec.drafters.jacobi_tree import JacobiTreeDrafter, num_nodes
 from jaxspec.drafters.window_init import SOURCES, WindowInit
-from jaxspec.methods.auto_width import AUTO, WIDTHS, Table, adaptive, check_auto, round_times_option, table_of
+from jaxspec.methods.auto_length import AUTO, WIDTHS, Table, adaptive, check_auto, round_times_option, table_of
 from jaxspec.methods.common import ExactTest, check_chain, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import BuildContext, Method, Parts, need, option
 from jaxspec.rules.lossless import lossless

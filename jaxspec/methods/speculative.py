@@ -9,7 +9,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, Drafter, ModelFns, PyTree
 from jaxspec.drafters.small_model import SmallModelDrafter
-from jaxspec.methods.auto_width import AUTO, WIDTHS, Table, adaptive, check_auto, round_times_option, table_of
+from jaxspec.methods.auto_length import AUTO, WIDTHS, Table, adaptive, check_auto, round_times_option, table_of
 from jaxspec.methods.common import Bonus, ExactTest, check_chain, draft_side, of_ids, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, option
 from jaxspec.rules.lossless import lossless

@@ -16,7 +16,7 @@ from jaxspec.core.options import MAX_PIPELINE
 from jaxspec.core.state import SpecParams
 from jaxspec.core.types import AcceptFn, PyTree
 from jaxspec.drafters.sqs_drafter import ON_EMPTY, SqsDrafter, SqsParams
-from jaxspec.methods.auto_width import in_plain_rounds
+from jaxspec.methods.auto_length import in_plain_rounds
 from jaxspec.methods.common import Bonus, ExactTest, check_chain, draft_side, of_ids, refuse_audit, target_side
 from jaxspec.methods.method import SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
 from jaxspec.rules.block_rule import block_sparse

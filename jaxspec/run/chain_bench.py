@@ -14,7 +14,7 @@ from jaxspec.core import rng
 from jaxspec.core.network import Network
 from jaxspec.core.options import values_of
 from jaxspec.core.types import PyTree
-from jaxspec.drafters.auto_width import AutoWidthDrafter
+from jaxspec.drafters.auto_length import AutoLengthDrafter
 from jaxspec.methods import DISCRETE, METHODS, SAME_FAMILY
 from jaxspec.methods.speculative import ChainMethod
 from jaxspec.run import measure
@@ -176,7 +176,7 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
   assert rounds is not None  # of a chain
   plain_step_s = (plain_s - rounds.start_s) / (num_tokens - 1)
   tokens, table = rows * num_tokens, None
-  if isinstance(parts.drafter, AutoWidthDrafter):  # there is no one round then
+  if isinstance(parts.drafter, AutoLengthDrafter):  # there is no one round then
     table = dict(zip(parts.drafter.widths, np.asarray(params.draft.times).tolist()))
   return {
     "batch": rows,

@@ -1,4 +1,4 @@
-"""Times of rounds by draft length, for methods that choose the length (`jaxspec.drafters.auto_width`).
+"""Times of rounds by draft length, for methods that choose the length (`jaxspec.drafters.auto_length`).
 
 They are measured with the decode's own program: a table in which one length costs next to nothing makes every round that
 long. No program is compiled for it. A table is measured once for each program, and kept beside the compiled programs if JAX
@@ -23,11 +23,11 @@ from jaxspec.core.options import values_of
 from jaxspec.core.platform import jax_setting
 from jaxspec.core.state import DecodeResult, SpecParams
 from jaxspec.core.types import PyTree
-from jaxspec.drafters.auto_width import AutoWidthDrafter
-from jaxspec.drafters.width_choice import LONGEST_TIME
+from jaxspec.drafters.auto_length import AutoLengthDrafter
+from jaxspec.drafters.length_choice import LONGEST_TIME
 from jaxspec.errors import OptionError
 from jaxspec.io.whole_files import write_whole
-from jaxspec.methods.auto_width import in_plain_rounds
+from jaxspec.methods.auto_length import in_plain_rounds
 
 _TURNS = 2  # timed decodes of every length, of which the faster one counts
 _PREFIX = "jaxspec-round-times"
@@ -44,7 +44,7 @@ def timed_params(decoder: Any, condition: PyTree, max_len: int, decode: Callable
     OptionError: with several processes, which must read one table.
   """
   parts = decoder.parts
-  if not isinstance(parts.drafter, AutoWidthDrafter) or getattr(decoder.method, "round_times", None) is not None:
+  if not isinstance(parts.drafter, AutoLengthDrafter) or getattr(decoder.method, "round_times", None) is not None:
     return parts.params
   if jax.process_count() > 1:
     raise OptionError("Must have round_times for draft lengths that are chosen by several processes, we instead got none")

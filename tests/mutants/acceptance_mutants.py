@@ -87,15 +87,15 @@ ACCEPTANCE = (
     "q - reach * probabilities(left)", "q - 0 * reach * probabilities(left)", WINDOW,
   ),
   Mutant(
-    "plain rounds are not read later", "jaxspec/drafters/auto_width.py", "jax.lax.fori_loop(0, unread, read_one, inner)",
+    "plain rounds are not read later", "jaxspec/drafters/auto_length.py", "jax.lax.fori_loop(0, unread, read_one, inner)",
     "jax.lax.fori_loop(0, 0 * unread, read_one, inner)",
-    ("tests/contract/test_auto_width.py::test_tokens_of_plain_rounds_are_read_later[chain]",),
+    ("tests/contract/test_auto_length.py::test_tokens_of_plain_rounds_are_read_later[chain]",),
   ),
   Mutant(
-    "the fastest row decides about a draft length", "jaxspec/drafters/width_choice.py",
+    "the fastest row decides about a draft length", "jaxspec/drafters/length_choice.py",
     "jnp.min(jnp.where(lacks[:, None] > 0, share, jnp.inf), axis=0)",
     "jnp.max(jnp.where(lacks[:, None] > 0, share, 0.0), axis=0)",
-    ("tests/drafters/test_width_choice.py::test_a_batch_is_as_fast_as_its_slowest_row[acceptance2]",),
+    ("tests/drafters/test_length_choice.py::test_a_batch_is_as_fast_as_its_slowest_row[acceptance2]",),
   ),
   # Lossy rules, and continuous tokens.
   Mutant(

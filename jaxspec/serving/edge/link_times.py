@@ -19,9 +19,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxspec.drafters import width_choice
-from jaxspec.drafters.width_choice import WidthState
-from jaxspec.methods.auto_width import in_plain_rounds
+from jaxspec.drafters import length_choice
+from jaxspec.drafters.length_choice import LengthState
+from jaxspec.methods.auto_length import in_plain_rounds
 from jaxspec.methods.method import Method
 from jaxspec.methods.sqs import DELAY, FIXED
 from jaxspec.serving.edge.round_timing import TimedRound
@@ -48,7 +48,7 @@ class Past(NamedTuple):
   most: int
 
 
-# The times ``[K + 1]`` int32 of rounds of 0 to K drafts, see `jaxspec.drafters.width_choice.choose`; None: not known yet.
+# The times ``[K + 1]`` int32 of rounds of 0 to K drafts, see `jaxspec.drafters.length_choice.choose`; None: not known yet.
 TableFn = Callable[[Past], np.ndarray | None]
 
 
@@ -102,11 +102,11 @@ def table(past: Past) -> np.ndarray | None:
 
 
 @jax.jit
-def _survival(choice: WidthState) -> jax.Array:
-  return jax.vmap(width_choice.survival)(choice)
+def _survival(choice: LengthState) -> jax.Array:
+  return jax.vmap(length_choice.survival)(choice)
 
 
-def full_acceptance(choice: WidthState) -> list[float]:
+def full_acceptance(choice: LengthState) -> list[float]:
   """``Past.full`` of the one row of a drafter's state."""
   found = np.asarray(_survival(choice))[0, 0]
   return (found / found[0]).tolist()

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxspec.drafters import width_choice
+from jaxspec.drafters import length_choice
 from jaxspec.serving.edge.link_times import ROUNDS, LinkTimes, Past, estimate, table
 from jaxspec.serving.edge.round_timing import TIMING_BYTES, TimedRound, Timing, microseconds
 from jaxspec.serving.wire.link_model import best_length
@@ -44,14 +44,14 @@ def test_lengths_are_those_of_the_formula(pipeline, bonus):
   """After many rounds of one acceptance; ``K + 1`` passes make drafts, so one pass counts as a part of the target's."""
   found = []
   for acceptance, delay in ((acceptance, delay) for acceptance in (0.5, 0.8) for delay in (0.004, 0.02, 0.1, 0.5)):
-    state = width_choice.start(jnp.full((MOST + 1,), width_choice.PLAIN), 1, MOST, 10_000)
+    state = length_choice.start(jnp.full((MOST + 1,), length_choice.PLAIN), 1, MOST, 10_000)
     share = round(acceptance * (1 << 16))
     state = state.replace(tested=jnp.full((1, MOST), 1 << 16), accepted=jnp.full((1, MOST), share))
     full = (acceptance ** np.arange(MOST + 1)).tolist()
     rounds = [timed(drafted, exchange=delay, verify=0.003) for drafted in (4, 6, 4)]
     times = table(Past(9, rounds, full if pipeline > 1 else (), pipeline, MOST))
     lengths = tuple(range(MOST + 1))
-    found.append(int(width_choice.choose(state, jnp.asarray(times), lengths, ONE_ROW, bonus=bonus)))
+    found.append(int(length_choice.choose(state, jnp.asarray(times), lengths, ONE_ROW, bonus=bonus)))
     wanted = dict(draft_s=0.002, verify_s=0.003, link_s=delay - 0.001, most=MOST, pipeline=pipeline, bonus=bonus)
     # The optimum is flat, and times are integers: its neighbours are as good.
     assert abs(found[-1] - best_length(acceptance, **wanted)) <= (1 if bonus else 2), (acceptance, delay)
@@ -60,12 +60,12 @@ def test_lengths_are_those_of_the_formula(pipeline, bonus):
 
 def test_a_slow_uplink_shortens_drafts():
   """A draft that takes 4 ms of the uplink costs more than its pass."""
-  state = width_choice.start(jnp.full((MOST + 1,), width_choice.PLAIN), 1, MOST, 10_000)
+  state = length_choice.start(jnp.full((MOST + 1,), length_choice.PLAIN), 1, MOST, 10_000)
   state = state.replace(tested=jnp.full((1, MOST), 1 << 16), accepted=jnp.full((1, MOST), round(0.8 * (1 << 16))))
 
   def length(each_draft):
     times = table(Past(9, [timed(drafted, each_draft=each_draft) for drafted in (4, 6, 5)], (), 1, MOST))
-    return int(width_choice.choose(state, jnp.asarray(times), tuple(range(MOST + 1)), ONE_ROW))
+    return int(length_choice.choose(state, jnp.asarray(times), tuple(range(MOST + 1)), ONE_ROW))
 
   assert length(0.004) + 3 <= length(0.0)
   assert abs(length(0.004) - best_length(0.8, draft_s=0.006, verify_s=0.052, link_s=0.0, most=MOST)) <= 1

@@ -10,7 +10,7 @@ pytest.importorskip("google.protobuf", reason="needs the serve extra: pip instal
 
 from experiments.server.faulty import Clock
 from jaxspec.core.state import Origin
-from jaxspec.methods.auto_width import in_plain_rounds
+from jaxspec.methods.auto_length import in_plain_rounds
 from jaxspec.run.round_times import forced
 from jaxspec.serving.edge.link_times import table
 from jaxspec.serving.server.in_process import LocalCloud

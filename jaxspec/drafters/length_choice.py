@@ -41,7 +41,7 @@ _UNIT = 1 << 14  # probability 1
 
 
 @flax.struct.dataclass
-class WidthState:
+class LengthState:
   """Counts of one batch of ``B`` rows; all int32."""
 
   tested: Array  # [B, K] tests of the drafts of each depth, in 256ths
@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
   after: Array  # int32, those after the round
 
 
-def start(times: Array, rows: int, window: int, max_len: int) -> WidthState:
+def start(times: Array, rows: int, window: int, max_len: int) -> LengthState:
   """The state before the first round.
 
   Args:
@@ -74,7 +74,7 @@ def start(times: Array, rows: int, window: int, max_len: int) -> WidthState:
   """
   zero, counts = jnp.int32(0), jnp.zeros((rows, window), jnp.int32)
   limit = times[0] * (LOSS_STEPS + min(max_len // LOSS_SHARE, _MOST_LOST))
-  return WidthState(counts, counts, limit, limit, zero, zero, jnp.zeros((rows, *times.shape), jnp.int32))
+  return LengthState(counts, counts, limit, limit, zero, zero, jnp.zeros((rows, *times.shape), jnp.int32))
 
 
 def lacking(cursor: Cursor, max_len: int | Array) -> Array:
@@ -87,7 +87,7 @@ def _share(numerator: Array, denominator: Array) -> Array:
   return jnp.floor(numerator.astype(jnp.float32) / denominator.astype(jnp.float32) * _UNIT).astype(jnp.int32)
 
 
-def survival(state: WidthState) -> Array:
+def survival(state: LengthState) -> Array:
   """Probability ``[B, K + 1]`` int32 that the first 0 to K drafts of a row are all accepted, in ``_UNIT`` parts."""
   pseudo = PRIOR_TESTS * _COUNT
   tested, accepted = jnp.sum(state.tested, axis=1), jnp.sum(state.accepted, axis=1)  # [B]
@@ -102,7 +102,7 @@ def survival(state: WidthState) -> Array:
   return jnp.stack(found, axis=1)
 
 
-def tokens_per_round(state: WidthState, widths: tuple[int, ...], *, bonus: bool = True) -> Array:
+def tokens_per_round(state: LengthState, widths: tuple[int, ...], *, bonus: bool = True) -> Array:
   """Expected tokens of every row in a round of each length ``[B, M]`` int32, in ``_UNIT`` parts.
 
   Args:
@@ -118,7 +118,7 @@ def read_time(times: Array, widths: tuple[int, ...]) -> Array:
   return jnp.maximum(jnp.min((times[1:] - times[:-1]) // steps), 0)
 
 
-def choose(state: WidthState, times: Array, widths: tuple[int, ...], lacks: Array, *, bonus: bool = True) -> Array:
+def choose(state: LengthState, times: Array, widths: tuple[int, ...], lacks: Array, *, bonus: bool = True) -> Array:
   """Index ``[]`` int32 of the next round's length.
 
   Args:
@@ -136,7 +136,9 @@ def choose(state: WidthState, times: Array, widths: tuple[int, ...], lacks: Arra
   return jnp.argmax(jnp.where(drafts & (state.balance < cost), -1.0, rate)).astype(jnp.int32)
 
 
-def began(state: WidthState, index: Array, times: Array, widths: tuple[int, ...], live: Array, *, reads: bool) -> WidthState:
+def began(
+  state: LengthState, index: Array, times: Array, widths: tuple[int, ...], live: Array, *, reads: bool
+) -> LengthState:
   """The state after a draft of length ``index``.
 
   Args:
@@ -163,7 +165,7 @@ def outcome(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
   return Outcome(cursor.live, accepted, draft.num_drafted, before, after)
 
 
-def ended(state: WidthState, times: Array, found: Outcome) -> WidthState:
+def ended(state: LengthState, times: Array, found: Outcome) -> LengthState:
   """The state after the verdict about that draft."""
   live = found.live[:, None]
   depth = jnp.arange(state.tested.shape[1])[None]

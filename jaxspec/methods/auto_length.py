@@ -1,4 +1,4 @@
-"""The draft length ``auto`` of methods that draft chains: chosen before every round (`jaxspec.drafters.auto_width`)."""
+"""The draft length ``auto`` of methods that draft chains: chosen before every round (`jaxspec.drafters.auto_length`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.options import option
-from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
-from jaxspec.drafters.width_choice import LONGEST_TIME, PLAIN
+from jaxspec.drafters.auto_length import AutoLengthDrafter, AutoLengthParams
+from jaxspec.drafters.length_choice import LONGEST_TIME, PLAIN
 from jaxspec.methods.method import Parts
 from jaxspec.verifiers.target import TargetVerifier
 
@@ -77,5 +77,5 @@ def adaptive(parts: Parts, table: Table) -> Parts:
   drafter, verifier = parts.pair()
   assert isinstance(verifier, TargetVerifier)  # has passes of several widths
   verifier = dataclasses.replace(verifier, widths=tuple(width + 1 for width in table.widths[:-1]))
-  params = parts.params._replace(draft=AutoWidthParams(parts.params.draft, jnp.asarray(table.times)))
-  return parts._replace(params=params, drafter=AutoWidthDrafter(drafter, table.widths, verifier.bonus), verifier=verifier)
+  params = parts.params._replace(draft=AutoLengthParams(parts.params.draft, jnp.asarray(table.times)))
+  return parts._replace(params=params, drafter=AutoLengthDrafter(drafter, table.widths, verifier.bonus), verifier=verifier)

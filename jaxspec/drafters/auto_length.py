@@ -1,4 +1,4 @@
-"""Drafts of a length that is chosen before each round (`jaxspec.drafters.width_choice`), down to none.
+"""Drafts of a length that is chosen before each round (`jaxspec.drafters.length_choice`), down to none.
 
 1. The choice reads the counts of earlier verdicts and the table of times: committed tokens only, so exact rules stay exact.
 2. A round of length ``w`` is that of the inner drafter with this window. Its entries are padded to the longest one.
@@ -20,15 +20,15 @@ import jax.numpy as jnp
 from jaxspec.core.control_flow import put_leading, run_if
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, PyTree, Verdict
-from jaxspec.drafters import width_choice
-from jaxspec.drafters.width_choice import WidthState
+from jaxspec.drafters import length_choice
+from jaxspec.drafters.length_choice import LengthState
 
 
-class AutoWidthParams(NamedTuple):
+class AutoLengthParams(NamedTuple):
   """Parameters of the draft side."""
 
   inner: PyTree
-  times: Array  # [M] int32 time of a round of each length, a plain round about `width_choice.PLAIN`; only ratios matter
+  times: Array  # [M] int32 time of a round of each length, a plain round about `length_choice.PLAIN`; only ratios matter
 
 
 class Missed(NamedTuple):
@@ -38,17 +38,17 @@ class Missed(NamedTuple):
   feedback: PyTree  # [B, N, ...], that of the verdict that drew each token
 
 
-class AutoWidthState(NamedTuple):
+class AutoLengthState(NamedTuple):
   """The inner drafter's state, which lags behind by ``choice.unread`` tokens."""
 
   inner: PyTree
-  choice: WidthState
+  choice: LengthState
   times: Array  # [M]
   max_len: Array  # [] int32
   missed: Missed | None  # None: the inner drafter has no network that reads
 
 
-class AutoWidthReport(NamedTuple):
+class AutoLengthReport(NamedTuple):
   """Rounds of each draft length, for `DecodeResult.report`."""
 
   rounds: Array  # [B, M] int32
@@ -56,7 +56,7 @@ class AutoWidthReport(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class AutoWidthDrafter(Drafter):
+class AutoLengthDrafter(Drafter):
   """Drafter whose rounds have one of a few lengths.
 
   Attributes:
@@ -93,24 +93,24 @@ class AutoWidthDrafter(Drafter):
     return dataclasses.replace(self.inner, window=width)
 
   def init(
-    self, params: AutoWidthParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
-  ) -> tuple[AutoWidthState, FirstToken | None]:
+    self, params: AutoLengthParams, keys: Key, condition: PyTree, max_len: int, prefill: Verdict
+  ) -> tuple[AutoLengthState, FirstToken | None]:
     inner, first = self.inner.init(params.inner, keys, condition, max_len, prefill)
     rows, missed = keys.shape[0], None
     if self.calls_to_read:
       of_token = lambda leaf: jnp.zeros((rows, max_len, *leaf.shape[2:]), leaf.dtype)
       missed = Missed(jnp.zeros((rows, max_len), jnp.int32), jax.tree.map(of_token, prefill.feedback))
-    choice = width_choice.start(params.times, rows, self.window, max_len)
-    return AutoWidthState(inner, choice, params.times, jnp.int32(max_len), missed), first
+    choice = length_choice.start(params.times, rows, self.window, max_len)
+    return AutoLengthState(inner, choice, params.times, jnp.int32(max_len), missed), first
 
-  def read(self, params: AutoWidthParams, state: AutoWidthState, cursor: Cursor) -> AutoWidthState:
+  def read(self, params: AutoLengthParams, state: AutoLengthState, cursor: Cursor) -> AutoLengthState:
     return state._replace(inner=self.inner.read(params.inner, state.inner, cursor))
 
   def draft(
-    self, params: AutoWidthParams, keys: Key, state: AutoWidthState, cursor: Cursor
-  ) -> tuple[Draft, AutoWidthState, tuple]:
-    lacks = width_choice.lacking(cursor, state.max_len)
-    index = width_choice.choose(state.choice, params.times, self.widths, lacks, bonus=self.bonus)
+    self, params: AutoLengthParams, keys: Key, state: AutoLengthState, cursor: Cursor
+  ) -> tuple[Draft, AutoLengthState, tuple]:
+    lacks = length_choice.lacking(cursor, state.max_len)
+    index = length_choice.choose(state.choice, params.times, self.widths, lacks, bonus=self.bonus)
     unread = jnp.where(index > 0, state.choice.unread, 0)
     inner = state.inner if state.missed is None else self._catch_up(params.inner, state.inner, state.missed, cursor, unread)
     longest = jax.eval_shape(self.inner.draft, params.inner, keys, inner, cursor)[0]
@@ -126,7 +126,7 @@ class AutoWidthDrafter(Drafter):
       if width:
         carry = run_if(index == number, functools.partial(draft_of, width), carry, cursor)
     reads = state.missed is not None
-    choice = width_choice.began(state.choice, index, params.times, self.widths, cursor.live, reads=reads)
+    choice = length_choice.began(state.choice, index, params.times, self.widths, cursor.live, reads=reads)
     draft = carry[0]._replace(num_calls=carry[0].num_calls + unread)
     return draft, state._replace(inner=carry[1], choice=choice), ()
 
@@ -148,8 +148,8 @@ class AutoWidthDrafter(Drafter):
     return jax.lax.fori_loop(0, unread, read_one, inner)
 
   def commit(
-    self, params: AutoWidthParams, state: AutoWidthState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
-  ) -> AutoWidthState:
+    self, params: AutoLengthParams, state: AutoLengthState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
+  ) -> AutoLengthState:
     if draft.tokens.shape[1] == 0:  # the target draws its prefix; `read` was called
       return state._replace(inner=self._of(self.widths[1]).commit(params.inner, state.inner, cursor, draft, (), verdict))
     rest = state.inner, state.missed
@@ -182,9 +182,9 @@ class AutoWidthDrafter(Drafter):
     for number, width in enumerate(self.widths):
       commit = functools.partial(drafted, width) if width else plain
       rest = run_if(state.choice.chosen == number, commit, rest, cursor, draft, verdict)
-    outcome = width_choice.outcome(cursor, draft, verdict, state.max_len)
-    choice = width_choice.ended(state.choice, params.times, outcome)
+    outcome = length_choice.outcome(cursor, draft, verdict, state.max_len)
+    choice = length_choice.ended(state.choice, params.times, outcome)
     return state._replace(inner=rest[0], missed=rest[1], choice=choice)
 
-  def report(self, state: AutoWidthState) -> AutoWidthReport:
-    return AutoWidthReport(state.choice.rounds, jnp.broadcast_to(state.times, state.choice.rounds.shape))
+  def report(self, state: AutoLengthState) -> AutoLengthReport:
+    return AutoLengthReport(state.choice.rounds, jnp.broadcast_to(state.times, state.choice.rounds.shape))

@@ -8,8 +8,8 @@ import pytest
 from jaxspec import methods
 from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.types import Cursor, Draft, Verdict
-from jaxspec.drafters import width_choice
-from jaxspec.methods.auto_width import in_plain_rounds, table_of
+from jaxspec.drafters import length_choice
+from jaxspec.methods.auto_length import in_plain_rounds, table_of
 from jaxspec.run.round_times import forced
 
 WIDTHS, MAX_LEN = (0, 1, 3, 7), 256
@@ -23,16 +23,16 @@ STEEP = in_plain_rounds([1, 2.2, 4.4, 9])  # of a large batch on a CPU: a draft 
 def _round(state, length, times, acceptance, key):
   """One round of 4 rows of ``length`` tokens, whose drafts are accepted independently; also its draft length and theirs."""
   cursor = Cursor(jnp.zeros((4,), jnp.int32), length, length < MAX_LEN, jnp.int32(0))
-  index = width_choice.choose(state, times, WIDTHS, width_choice.lacking(cursor, MAX_LEN))
+  index = length_choice.choose(state, times, WIDTHS, length_choice.lacking(cursor, MAX_LEN))
   width = jnp.asarray(WIDTHS)[index]
-  state = width_choice.began(state, index, times, WIDTHS, cursor.live, reads=True)
+  state = length_choice.began(state, index, times, WIDTHS, cursor.live, reads=True)
   drafted = jnp.clip(width, 0, jnp.maximum(MAX_LEN - length - 1, 0))
   at = jnp.minimum(length[:, None] + jnp.arange(7)[None], MAX_LEN - 1)
   leading = jnp.cumprod(jax.random.uniform(key, (4, 7)) < jnp.take_along_axis(acceptance, at, axis=1), axis=1).sum(1)
   draft = Draft.chain(jnp.zeros((4, 7), jnp.int32), (), drafted, drafted)
   verdict = Verdict.one(jnp.minimum(leading, drafted).astype(jnp.int32), jnp.ones((4,), jnp.int32))
-  found = width_choice.outcome(cursor, draft, verdict, MAX_LEN)
-  return width_choice.ended(state, times, found), MAX_LEN - found.after, width
+  found = length_choice.outcome(cursor, draft, verdict, MAX_LEN)
+  return length_choice.ended(state, times, found), MAX_LEN - found.after, width
 
 
 def _rounds(times, acceptance, chosen_by=None):
@@ -44,7 +44,7 @@ def _rounds(times, acceptance, chosen_by=None):
     chosen_by: the table that the choice reads; None: ``times``.
   """
   table = jnp.asarray(times if chosen_by is None else chosen_by)
-  state, length = width_choice.start(table, 4, 7, MAX_LEN), jnp.ones((4,), jnp.int32)
+  state, length = length_choice.start(table, 4, 7, MAX_LEN), jnp.ones((4,), jnp.int32)
   acceptance = np.asarray(acceptance, np.float32)
   acceptance = jnp.asarray(np.broadcast_to(acceptance if acceptance.ndim == 2 else acceptance.reshape(-1, 1), (4, MAX_LEN)))
   widths, spent = [], 0.0
@@ -100,9 +100,9 @@ def test_chance_in_early_rounds_ends_no_drafting():
 def test_the_expectation_is_that_of_a_chain():
   """After many rounds of one acceptance: (1 - a^(w + 1)) / (1 - a)."""
   times = jnp.asarray(FLAT)
-  state = width_choice.start(times, 4, 7, MAX_LEN)
+  state = length_choice.start(times, 4, 7, MAX_LEN)
   state = state.replace(tested=jnp.full((4, 7), 1 << 16), accepted=jnp.full((4, 7), 3 << 14))
-  found = np.asarray(width_choice.tokens_per_round(state, WIDTHS)) / (1 << 14)
+  found = np.asarray(length_choice.tokens_per_round(state, WIDTHS)) / (1 << 14)
   np.testing.assert_allclose(found, [[expected_tokens(0.75, width) for width in WIDTHS]] * 4, rtol=3e-3)
 
 

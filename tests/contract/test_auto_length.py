@@ -15,7 +15,7 @@ import jaxspec
 from jaxspec import methods, testing
 from jaxspec.core import rng, rounds
 from jaxspec.core.constructors import with_draft
-from jaxspec.drafters.auto_width import AutoWidthDrafter, AutoWidthParams
+from jaxspec.drafters.auto_length import AutoLengthDrafter, AutoLengthParams
 from jaxspec.drafters.block_drafter import BlockDrafter
 from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
@@ -84,12 +84,12 @@ def _verifier(feedback_fn, rule=jaxspec.lossless):
 def test_every_outcome_of_a_decode(family):
   is_block = family.endswith("block")
   inner, feedback_fn, draft_params = FAMILIES[family.partition(",")[0]]
-  drafter, tape = AutoWidthDrafter(inner, WIDTHS), _tape(BLOCK[0]) if is_block else _tape()
+  drafter, tape = AutoLengthDrafter(inner, WIDTHS), _tape(BLOCK[0]) if is_block else _tape()
   verifier = _verifier(feedback_fn, block if is_block else jaxspec.lossless)
   seen = set()
   for seed in TABLES:
     probs = _probs(seed)
-    params = jaxspec.SpecParams(AutoWidthParams(draft_params(seed), TIMES), _side(probs))
+    params = jaxspec.SpecParams(AutoLengthParams(draft_params(seed), TIMES), _side(probs))
     outs = []
 
     def decode(keys, params=params, outs=outs):
@@ -134,9 +134,9 @@ def test_tokens_of_plain_rounds_are_read_later(family):
   if family == "eagle chain":
     inner, drafting, feedback_fn = EagleChainDrafter(head, window=2, warp=WARP), _head_side(probs), target_features
   verifier = jaxspec.TargetVerifier(host, jaxspec.lossless, warp=WARP, feedback_fn=feedback_fn, widths=(1, 2))
-  parts = dict(drafter=AutoWidthDrafter(inner, WIDTHS), verifier=verifier)
+  parts = dict(drafter=AutoLengthDrafter(inner, WIDTHS), verifier=verifier)
   of_length = lambda number: jaxspec.SpecParams(
-    AutoWidthParams(drafting, jax.device_put(forced(WIDTHS, number))), _side(probs)
+    AutoLengthParams(drafting, jax.device_put(forced(WIDTHS, number))), _side(probs)
   )  # fmt: skip
   condition = ClassLabels(jnp.zeros((rows,), jnp.int32))
   start = jax.jit(functools.partial(rounds.start, max_len=length, **parts))
