@@ -33,7 +33,7 @@ if "XLA_FLAGS" not in os.environ:
   together = " ".join(flags)
   os.environ["XLA_FLAGS"] = together if _is_known(together) else " ".join(filter(_is_known, flags))
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # see `jaxspec.cli.compilation_cache.enable`
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")  # see `jaxspec.core.platform.without_stack_frames`
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder().with_name("tests")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.03")
 

@@ -20,8 +20,6 @@ from jaxspec.io import cache_folder as cache_root
 
 MIN_COMPILE_S = 0.02  # seconds of compilation from which a program is cached; a command compiles about ten
 
-_FRAMES = "jax_traceback_in_locations_limit"
-
 # Warnings of jax, with the name of the program; the file name is NAME-HASH-cache.
 _TROUBLE = re.compile(r"Error (reading|writing) persistent compilation cache entry for '([^']+)': (.*)", re.DOTALL)
 
@@ -36,16 +34,13 @@ def cache_folder() -> Path:
 def enable() -> Path | None:
   """Enables the persistent cache; returns its folder, or None if that is not possible.
 
-  A cache set up through jax's own variables is used instead. Programs get no stack frames of Python, unless the user's
-  environment sets their number: XLA of jax 0.10 can follow those of nested calls in a circle (``StackFrames::IsPrefix``), so
-  that a compilation never ends.
+  A cache set up through jax's own variables is used instead.
   """
   import jax
 
-  from jaxspec.core.platform import jax_setting
+  from jaxspec.core.platform import jax_setting, without_stack_frames
 
-  if _FRAMES.upper() not in os.environ and hasattr(jax.config, _FRAMES):
-    jax.config.update(_FRAMES, 0)
+  without_stack_frames()
   if chosen := jax_setting("jax_compilation_cache_dir"):
     return Path(chosen)
   try:

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core.platform import jax_setting, platform
+from jaxspec.core.platform import jax_setting, platform, without_stack_frames
 from jaxspec.core.types import Array
 
 PRECISIONS = ("float32", "bfloat16")
@@ -30,8 +30,9 @@ def precision_context(matmul_precision: str | None = None) -> Generator[None, No
   """The context to compile and run decodes: 32 bits, and a precision of products (None: JAX's setting).
 
   With ``jax_enable_x64``, index arithmetic would be 64 bits wide, and random numbers, and with them tokens, would differ.
-  With this context, tokens do not depend on it.
+  With this context, tokens do not depend on it. Programs get no stack frames (`without_stack_frames`).
   """
+  without_stack_frames()
   with contextlib.ExitStack() as stack:
     if jax_setting("jax_enable_x64"):
       stack.enter_context(jax.enable_x64(False))

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import jax
-import jax.numpy as jnp
 
 from jaxspec.cli import compilation_cache
 
@@ -16,22 +15,6 @@ def test_cache_folder(monkeypatch, tmp_path):
   assert compilation_cache.cache_folder() == tmp_path / "own"
   monkeypatch.delenv("JAXSPEC_CACHE_DIR")
   assert compilation_cache.cache_folder() == tmp_path / "xdg" / "jaxspec" / "xla"
-
-
-def test_programs_have_no_stack_frames(monkeypatch):
-  """Called functions in loops, as in every decode: XLA would compare the frames of the callers."""
-  called = jax.jit(lambda x: jnp.sin(x) + 1)
-  text = lambda: jax.jit(lambda x: jax.lax.fori_loop(0, 5, lambda _, x: called(x), x)).lower(1.0).compile().as_text()
-  before, name = jax.config.jax_traceback_in_locations_limit, "JAX_TRACEBACK_IN_LOCATIONS_LIMIT"
-  try:
-    for chosen, limit in (("100", 100), (None, 0)):  # that of the user stays
-      jax.config.update("jax_traceback_in_locations_limit", 100)
-      monkeypatch.setenv(name, chosen) if chosen else monkeypatch.delenv(name)
-      compilation_cache.enable()
-      assert jax.config.jax_traceback_in_locations_limit == limit
-    assert "stack_frame" not in text() and "test_compilation_cache.py" not in text()
-  finally:
-    jax.config.update("jax_traceback_in_locations_limit", before)
 
 
 def test_cache_that_cannot_be_written(monkeypatch):
