@@ -33,6 +33,10 @@ FURTHER = (
   JACOBI.but(label="sjd, 7 drafts, Gumbel drafts", recycle="gumbel"),
   JACOBI.but(label="sjd, 7 drafts, branches of 3", branch=3, depth=2),
 )
+OVER_BATCH = (
+  *(row("speculative", f"speculative, gamma {gamma}", gamma=gamma) for gamma in (3, 7, "auto")),
+  *(row("sjd", f"SJD, window {window}", window=window) for window in (7, "auto")),
+)
 
 TABLES = {
   "ciar_sizes": CiarSizes(title="What bounds CIAR over network size and link"),
@@ -58,6 +62,23 @@ TABLES = {
     methods=tuple(row("rows", f"rows, width {width}", width=width) for width in (8, 4)),
     tokens=256,
     batches=(1,),
+    lock_step=False,
+  ),
+  "gains_batches": Gains(
+    title="What methods with fixed and chosen lengths gain over the batch",
+    methods=OVER_BATCH,
+    tokens=32,
+    batches=(1, 4, 16, 64),
+    acceptances=(0.7,),
+    lock_step=False,
+  ),
+  "gains_batches_l": Gains(
+    title="What methods with fixed and chosen lengths gain over the batch, GPT-L",
+    model="llamagen-l",
+    methods=OVER_BATCH,
+    tokens=32,
+    batches=(1, 4, 16),
+    acceptances=(0.7,),
     lock_step=False,
   ),
   "gpt_b": GptB(title="Plain decoding of GPT-B against eager PyTorch"),

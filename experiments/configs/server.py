@@ -78,6 +78,7 @@ TABLES = {
   "hostile": Hostile(title="A server under hostile inputs", case=sqs("lazy", 90)),
   "cut_calls": CutCalls(title="Memory over calls that are cut by their deadline", case=sqs("trimmed", 130)),
   "crowd": Crowd(title="Many devices at one server", case=sqs("lazy", 90)),
+  "crowd_ciar": Crowd(title="Many devices with CIAR at one server", case=CIAR),
   "overhead_drafts": Overhead(title="What a round of the default of sqs costs", cases=DEFAULTS, repeats=10),
   "overhead": Overhead(title="What the link costs a round", cases=(sqs("lazy", 90), sqs("trimmed", 130), CIAR)),
   "networks_ciar": Networks(

@@ -101,6 +101,8 @@ class Race(Experiment):
         for name in ("target_calls", "draft_calls")
       )
       entered = {"batch": heat.batch, "seconds": taken, "target_calls": calls, "draft_calls": passes}
+      job = bench.job(entry)
+      entered["bytes"] = job.decoder.decode_bytes(heat.batch, job.condition, max_len=job.max_len)
       if bench.pipeline.family.space.num_tokens is None:  # for texts, and for chains with a variable number of steps
         entered["lengths"] = [length for result in drawn for length in np.asarray(result.lengths).tolist()]
       if self.layout == "cloud":

@@ -27,6 +27,7 @@ def race_columns(document: Document) -> list[Column]:
     Column("p, Holm", lambda row, document: "" if ratio(row) is None else f"{ratio(row)[1]:.2g}"),
     Column(f"over {document.get('against')}, 95 %", against),
     Column("over its best fixed length", lambda row, document: spread(statistics.over_best_fixed(row, document))),
+    Column("memory, MB", lambda row, document: f"{row['bytes'] / 1e6:,.0f}" if "bytes" in row else ""),
     Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
     Column("floor by tokens", lambda row, document: f"{row['token_floor']:.2f}" if "token_floor" in row else ""),
     Column("floor by passes", lambda row, document: f"{row['pass_floor']:.2f}" if "pass_floor" in row else ""),
@@ -72,6 +73,9 @@ def ratio_interval(found: tuple[library.TimeRatio, float] | None) -> str:
   return f"[{found[0].low:.2f}, {found[0].high:.2f}]"
 
 
+MEMORY = " Memory: caches and logits of a batch, without weights and activations."
+
+
 FLOOR = (
   " Cloud calls: mean (lowest to highest of the images). Floor: the ratio if a call cost one plain step, however many "
   "tokens it reads."
@@ -100,6 +104,7 @@ def race_intro(document: Document) -> str:
     f"process. Ratios are of the{' seconds per token of the' if document.get('ends') else ''} "
     "two runs of one turn, median [lowest, highest]; above 1 the row is faster. The interval is of the median, by its order "
     "statistics, where there are turns enough; p by flips of signs, corrected over the rows (Holm)."
+    + (MEMORY if any("bytes" in row for row in document["rows"]) else "")
     + (FLOOR if document["layout"] == "cloud" else "")
     + (TOKEN_FLOOR if any("token_floor" in row for row in document["rows"]) else "")
     + (PASS_FLOOR if any("pass_floor" in row for row in document["rows"]) else "")
