@@ -203,8 +203,7 @@ def test_example_of_the_page_on_language_models(tmp_path):
 
 @pytest.mark.slow
 def test_example_of_the_page_on_vector_tokens():
-  from types import SimpleNamespace
-
+  from jaxspec.core.network import Network
   from jaxspec.models.mar.causal_tokens import CausalTokensConfig, causal_token_fns
 
   block = _blocks("docs/mar.md")[-1]
@@ -212,7 +211,7 @@ def test_example_of_the_page_on_vector_tokens():
     num_tokens=16, latent_channels=2, num_classes=9, dim=8, num_layers=1, num_heads=2, diffloss_width=8, diffloss_depth=1
   )
   fns = causal_token_fns(config)
-  side_of = lambda seed: SimpleNamespace(fns=fns, params=random_params(fns.network, seed, scale=0.2))
+  side_of = lambda seed: Network(fns, random_params(fns.network, seed, scale=0.2))
   scope = {"target": side_of(0), "draft": side_of(1)}
   exec(block, scope)
   assert scope["out"].tokens.shape == (2, 16, 2) and np.all(np.isfinite(scope["out"].tokens))

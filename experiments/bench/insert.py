@@ -73,7 +73,6 @@ def costs(num_slots: tuple[int, ...], repeats: int, config: LlamaGenConfig = CON
     programs = Programs(params, fns, profiles, Sizes(number, ROWS, config.num_tokens - 1, (WIDTH,)), example)
     tables[number] = programs.table()
     row = jax.device_put(programs.row(tables[number], 0))
-    before[number] = pointers(tables[number])
 
     def insert(number=number, programs=programs, row=row):
       tables[number] = programs.insert(tables[number], row, 3)
@@ -84,6 +83,7 @@ def costs(num_slots: tuple[int, ...], repeats: int, config: LlamaGenConfig = CON
       return tables[number]
 
     inserts[str(number)], steps[str(number)] = insert, step
+    before[number] = pointers(insert())  # the first call may copy a table whose buffers JAX does not own
   insert_s, step_s = measure.alternate(inserts, repeats), measure.alternate(steps, repeats)
   size = lambda table: sum(leaf.nbytes for leaf in jax.tree.leaves(table)) / 1e6
   return {

@@ -88,7 +88,8 @@ def bare_rounds(
 
   def body(index: Array, carry: tuple[DraftSide, PyTree, Array]) -> tuple[DraftSide, PyTree, Array]:
     side, verifier_state, last = carry
-    side = dataclasses.replace(side, cursor=cursor._replace(last=last, length=middle, round=index))
+    at = cursor._replace(last=last, length=middle, round=jnp.full_like(cursor.round, index))
+    side = dataclasses.replace(side, cursor=at)
     waiting = draft_round(params.draft, side, drafter=drafter)
     side = waiting.side
     verdict, verifier_state = judge_round(

@@ -6,6 +6,7 @@ from experiments.bench.insert import costs
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 def test_a_table_sixteen_times_as_large_takes_the_same_time():
   """The quickest of many runs, since the machine is shared. A copy of the large table takes a hundred times as long."""
   small, large = costs((8, 128), 41).values()
