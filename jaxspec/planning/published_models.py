@@ -231,7 +231,7 @@ def find_model(name: str) -> Model:
     return _model_of(network_name(name), registry.family_name(config), config)
   path = model_folder(name)
   if not path.is_dir():
-    close = [known for known in MODELS if name and known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
+    close = [known for known in MODELS if known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
     hint = f"did you mean {' or '.join(close[:3])}?" if close else "jaxspec plan --list shows the models"
     raise ValueError(f"Must have a published model or a checkpoint folder, we instead got {name!r}: {hint}")
   bundle = read_bundle(path)

@@ -46,3 +46,5 @@ def test_what_cannot_be_saved(drawn, tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises(ValueError, match="Cannot write"):
     whole.save(tmp_path / "file")
+  with pytest.raises(ValueError, match="^Must have a folder to write to, we instead got ''$"):
+    whole.save("")
