@@ -30,6 +30,8 @@ from jaxspec.sampling import AnySampling
 class Generation:
   """Result of one job. Arrays are numpy; images and texts are computed on first access.
 
+  Copies share the networks of the job (`copy.deepcopy`); a result is not pickled, its tokens, images and texts are.
+
   Attributes:
     job: the networks, prompts and settings.
     batches: the rows.
