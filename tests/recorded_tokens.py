@@ -74,8 +74,8 @@ CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
   },
   "wordnet": {
     "ar": [{}],
-    "speculative": [{}],
-    "sqs": [{}],
+    "speculative": [{"gamma": 4}],
+    "sqs": [{"max_drafts": 16}],
     "sjd": [{}],
     "ngram": [{}],
   },

@@ -25,7 +25,7 @@ from tests.helpers import TARGET, labels, markov_fns, random_params, side, tiny_
 ROOT = Path(__file__).parents[1]
 SMALL = dataclasses.replace(TARGET, num_layers=1)
 _SERVE_AND_DECODE = """
-with jaxspec.serve("checkpoints/wordnet/target", listen="127.0.0.1:0", max_streams=4, max_rows=2, widths=(24,)) as server:
+with jaxspec.serve("checkpoints/wordnet", listen="127.0.0.1:0", max_streams=4, max_rows=2, widths=(24,)) as server:
   cloud = jaxspec.connect(server.address, token=server.token)
   out, traffic = decode_over_cloud(Edge(params.draft, drafter, codec, max_len=24), key, prompt, cloud)
 """

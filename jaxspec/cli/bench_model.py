@@ -94,7 +94,7 @@ def _setup(options: dict[str, Any]) -> _Setup:
 
   from jaxspec.cli import imposed
   from jaxspec.methods import DISCRETE, get_method
-  from jaxspec.planning import find_model, sampling_of
+  from jaxspec.planning import find_model, method_of, sampling_of
   from jaxspec.planning.imposed_bench import saves_without_drafts
   from jaxspec.run.batches import check_batch
   from jaxspec.run.decode_options import DecodeOptions
@@ -113,7 +113,7 @@ def _setup(options: dict[str, Any]) -> _Setup:
   model = find_model(options["model"])
   model = model if options["tokens"] is None else model.with_tokens(options["tokens"])
   cls = get_method(decoding.method or "speculative")
-  method = cls(**_fields(decoding, cls)) if cls.fits(DISCRETE) else None
+  method = method_of(model, cls, **_fields(decoding, cls)) if cls.fits(DISCRETE) else None
   if method is None or not (method.longest_path() or saves_without_drafts(method, model.num_tokens)):
     raise UserError(f"Must have a method that drafts discrete tokens, or draws rows, we instead got {cls.name}")
   method.check_length(model.num_tokens)

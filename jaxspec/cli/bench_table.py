@@ -30,6 +30,7 @@ def render(report: dict) -> str:
   lines += ["", "| tokens scored in one target pass | ms | ratio to one |", "|---|---|---|"]
   for k, ms in scoring["target_ms"].items():
     lines.append(f"| {k} | {ms:.2f} | {span(scoring['target_ratio'][k])} |")
-  lines += ["", "| draft | cost of one step, as a share of a target step |", "|---|---|"]
-  lines += [f"| {name} | {span(ratio)} |" for name, ratio in scoring["draft_ratio"].items()]
+  if scoring["draft_ratio"]:
+    lines += ["", "| draft | cost of one step, as a share of a target step |", "|---|---|"]
+    lines += [f"| {name} | {span(ratio)} |" for name, ratio in scoring["draft_ratio"].items()]
   return "\n".join(lines)

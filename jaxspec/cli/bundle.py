@@ -92,7 +92,7 @@ def _fields(options: dict[str, Any], decoding) -> dict[str, Any]:
       read_config(model_folder(path))  # an error with the given name if there is no network
   if options["target"] is not None:
     fields["target"] = inside(options["target"])
-  elif (folder / BUNDLE_FILE).is_file() or is_network(folder) or is_network(folder / "target"):
+  elif (folder / BUNDLE_FILE).exists() or is_network(folder) or is_network(folder / "target"):
     old = read_bundle(folder, complete=False)
     fields = dict(target=old.target, drafts=dict(old.drafts), parts=dict(old.parts))
   if fields.get("target") is None:

@@ -93,7 +93,7 @@ def _check_options(options: dict[str, Any]) -> bool:
   path = options["path"]
   if not path.is_dir():
     raise UserError(f"No folder at {path}: give a bundle of networks or a folder of PNG images")
-  is_bundle = (path / BUNDLE_FILE).is_file()
+  is_bundle = (path / BUNDLE_FILE).exists()
   if not is_bundle and (path / CONFIG_FILE).is_file():
     raise UserError(f"{path} holds a single network: give the bundle it belongs to")
   if options["scenes"] == options["standard"]:

@@ -54,7 +54,7 @@ _GROUPS = (
 @click.option("--journal", type=PATH, metavar="FILE", help="Store every reply of --cloud, and resume from it; for one row.")
 @click.option("--insecure", is_flag=True, help="Without TLS, --cloud on other machines than this one.")
 @click.option("--route", is_flag=True, help="Send the stream's name as a header, for proxies before --cloud.")
-@click.option("--give-up", type=NumberRange(0, min_open=True), default=60.0, metavar="S",
+@click.option("--give-up", type=NumberRange(0, min_open=True, infinite=True), default=60.0, metavar="S",
               help="Seconds until a call of --cloud fails for good.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Decode plainly too; images side by side, times measured in turns.")
 @click.option("--repeats", type=click.IntRange(1, 100), default=3, metavar="N", help="Timed runs of --compare.")

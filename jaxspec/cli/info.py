@@ -63,7 +63,7 @@ def info(full: bool, **options: Any) -> None:
   if (path := sources_of(options, "path").model) is None:
     return _print_shipped(Console(highlight=False))
   path, problems = model_folder(path), []
-  is_bundle = (path / BUNDLE_FILE).is_file()  # also a network with heads in its folder
+  is_bundle = (path / BUNDLE_FILE).exists()  # also a network with heads in its folder
   if not is_bundle and ((path / CONFIG_FILE).is_file() or not path.is_dir()):
     tree = _checkpoint_tree(path, Text(path.resolve().name, style="bold"), arrays=True, full=full)
   else:
@@ -163,7 +163,7 @@ def read_header(file: Path) -> list[Leaf]:
   Raises:
     UserError: if the file is missing or its header cannot be read.
   """
-  if not file.is_file():
+  if not file.exists():
     raise UserError(f"No {file.name} in {file.parent}: the checkpoint is incomplete")
   check_readable(file)
   try:

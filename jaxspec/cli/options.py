@@ -18,12 +18,23 @@ NETWORKS = ("model", "tokenizer", "text_encoder", "draft_model")
 
 
 class NumberRange(click.FloatRange):
-  """A range without nan, which click takes as part of every range: comparisons with nan are false."""
+  """A range without nan, which click takes as part of every range: comparisons with nan are false.
+
+  Args:
+    infinite: whether a number may be infinite.
+  """
+
+  def __init__(self, *args: Any, infinite: bool = False, **kwargs: Any):
+    super().__init__(*args, **kwargs)
+    self.infinite = infinite
 
   def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
     number = super().convert(value, param, ctx)
+    name = param.opts[0] if param else "value"
     if math.isnan(number):
-      raise UserError(f"Must have a number as {param.opts[0] if param else 'value'}, we instead got {value}")
+      raise UserError(f"Must have a number as {name}, we instead got {value}")
+    if math.isinf(number) and not self.infinite:
+      raise UserError(f"Must have a finite number as {name}, we instead got {value}")
     return number
 
 

@@ -99,7 +99,7 @@ def _plans(options: dict[str, Any], decoding: Any) -> tuple[list[Any], list[str]
   from jaxspec.cli import imposed
   from jaxspec.core import mesh
   from jaxspec.methods import Plain, get_method
-  from jaxspec.planning import find_model, make_plan, parse_device, sampling_of
+  from jaxspec.planning import find_model, make_plan, method_of, parse_device, sampling_of
 
   batches = options["batches"] or (1,)
   if len(batches) > MOST_BATCHES:
@@ -113,17 +113,19 @@ def _plans(options: dict[str, Any], decoding: Any) -> tuple[list[Any], list[str]
   if options["tokens"] is not None:
     models = [model.with_tokens(options["tokens"]) for model in models]
   plans, warnings = [], []
-  acceptance, calls = imposed.shares(options["acceptance"], options["calls"], cls(**fields))
-  if acceptance is not None and not cls(**fields).longest_path():
-    warnings.append(f"Not read by --method {cls.name}: --acceptance")
   for model in models:
+    method = method_of(model, cls, **fields)
+    acceptance, calls = imposed.shares(options["acceptance"], options["calls"], method)
     sampling = sampling_of(model)
     sampling = sampling_of(model, **decoding.for_sampling(type(sampling)))
-    warnings += [text for text in decoding.unread(cls, type(sampling)) if text not in warnings]
+    found = decoding.unread(cls, type(sampling))
+    if acceptance is not None and not method.longest_path():
+      found.insert(0, f"Not read by --method {cls.name}: --acceptance")
+    warnings += [text for text in found if text not in warnings]
     for device in devices:
       plans.append(
         make_plan(
-          model, device, batches=batches, method=cls(**fields), sampling=sampling, draft=draft, mesh=sizes,
+          model, device, batches=batches, method=method, sampling=sampling, draft=draft, mesh=sizes,
           dtype=options["dtype"], acceptance=acceptance, calls=calls,
         )
       )  # fmt: skip

@@ -13,7 +13,7 @@ from jaxspec.core.command_line import PATH, UserError
 from jaxspec.serving.wire.address import Address, parse_address
 
 _COUNT = click.IntRange(1, (1 << 31) - 1)
-_SECONDS = NumberRange(0, min_open=True)
+_SECONDS = NumberRange(0, min_open=True, infinite=True)  # inf is never
 
 
 @click.command(no_args_is_help=False)

@@ -73,7 +73,7 @@ class FamilyParts:
     if found is None:
       hint = f"jaxspec bundle --part {name}=DIR adds it"
       raise CheckpointError(f"Must have a part {name!r} for {self.owner}, we instead got none: {hint}")
-    if not isinstance(found, (str, os.PathLike)):
+    if not isinstance(found, (str, os.PathLike)) or found == "":
       raise CheckpointError(f"Must have a path as part {name!r} of {self.owner}, we instead got {found!r}")
     return Path(found) if hub.is_reference(found) else self._folder / found
 

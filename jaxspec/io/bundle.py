@@ -29,7 +29,7 @@ from jaxspec.core.options import suggestion
 from jaxspec.errors import CheckpointError, values_as
 from jaxspec.io import hub, shipped
 from jaxspec.io.checkpoints import CONFIG_FILE
-from jaxspec.io.stored_files import check_readable
+from jaxspec.io.stored_files import check_path, check_readable
 
 BUNDLE_FILE = "bundle.json"
 VERSION = 2
@@ -107,14 +107,14 @@ def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
   Raises:
     CheckpointError: one line naming the file and what is wrong with it.
   """
-  path = Path(path)
+  path = check_path(path, "the folder of a bundle")
   file = path / BUNDLE_FILE
   if not path.is_dir():
     hint = ""
     if len(path.parts) == 1:  # a name
       hint = suggestion(path.name, shipped.BUNDLES) or f"; {', '.join(shipped.BUNDLES)} come with the package"
     raise ValueError(f"No checkpoint folder at {path}{hint}")
-  if not file.is_file():
+  if not file.exists():
     return _without_file(path)
   check_readable(file)
   try:
@@ -152,9 +152,9 @@ def completed(
   Raises:
     ValueError: if the existing file is damaged, or a default is declared neither by a method nor by the sampling settings.
   """
-  path = Path(path)
+  path = check_path(path, "the folder of a bundle")
   file = path / BUNDLE_FILE
-  old = read_bundle(path, complete=False) if file.is_file() else Bundle(path, None)
+  old = read_bundle(path, complete=False) if file.exists() else Bundle(path, None)
   bundle = Bundle(
     path,
     old.target if target is None else target,

@@ -30,7 +30,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.types import Params, PyTree
 from jaxspec.errors import CheckpointError, values_as
 from jaxspec.io import tensor_files
-from jaxspec.io.stored_files import check_readable
+from jaxspec.io.stored_files import check_path, check_readable
 from jaxspec.models import registry
 
 CONFIG_FILE = "config.json"
@@ -124,7 +124,7 @@ def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> N
   Raises:
     ValueError: if the destination is not a checkpoint, or contains a source.
   """
-  path = Path(path)
+  path = check_path(path, "a folder to write to")
   try:
     there = json.loads((path / CONFIG_FILE).read_text(encoding="utf-8")) if path.exists() else {"family": "", "config": {}}
   except (ValueError, OSError, RecursionError):
@@ -137,17 +137,6 @@ def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> N
       raise ValueError(f"Must have another folder to write to, {source} is in {path} and would be replaced")
 
 
-def check_path(path: Any, what: str) -> Path:
-  """A path.
-
-  Raises:
-    ValueError: for anything else.
-  """
-  if not isinstance(path, (str, os.PathLike)):
-    raise ValueError(f"Must have a folder as {what}, we instead got {path!r}")
-  return Path(path)
-
-
 @values_as(CheckpointError)
 def read_config(path: str | os.PathLike) -> dict[str, Any]:
   """The checked content of ``config.json``.
@@ -155,11 +144,11 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   Raises:
     CheckpointError: one line with the file and the error.
   """
-  path = Path(path)
+  path = check_path(path, "the folder of a network")
   file = path / CONFIG_FILE
   if not path.is_dir():
     raise ValueError(f"No checkpoint folder at {path}")
-  if not file.is_file():
+  if not file.exists():
     raise ValueError(f"No {CONFIG_FILE} in {path}: not a checkpoint folder")
   check_readable(file)
   try:
@@ -198,9 +187,8 @@ def digest(path: str | os.PathLike) -> bytes:
   Raises:
     CheckpointError: for a damaged checkpoint, or without both.
   """
-  path = Path(path)
-  document, file = read_config(path), path / PARAMS_FILE
-  weights = _sha256(file) if file.is_file() else document.get("sha256")
+  document, file = read_config(path), Path(path) / PARAMS_FILE
+  weights = _sha256(file) if file.exists() else document.get("sha256")
   if weights is None:
     raise ValueError(f"Must have {PARAMS_FILE}, or its sha256 in {CONFIG_FILE}, in {path} to name the network")
   told = {"family": document["family"], "config": document["config"], "weights": weights}
@@ -230,8 +218,7 @@ def load(
     CheckpointError: one line with the file and at most a dozen each of missing, unknown and misshapen leaves, or the
       dimension that the mesh does not divide.
   """
-  path = Path(path)
-  document = read_config(path)
+  document, path = read_config(path), Path(path)
   try:
     config = registry.make_config(document["family"], document["config"])
   except ValueError as error:
@@ -255,7 +242,7 @@ def load(
   if not weights:
     return made({name: jax.ShapeDtypeStruct(leaf.shape, kept(leaf)) for name, leaf in template.items()})
   file = path / PARAMS_FILE
-  if not file.is_file():
+  if not file.exists():
     raise ValueError(f"No {PARAMS_FILE} in {path}: the checkpoint is incomplete")
   check_readable(file)
   stored = {name: _stored_in(name, getattr(config, "fused", {})) for name in template}

@@ -193,7 +193,7 @@ def _local(path: Path) -> Source | None:
     beside = [file for file in (path, path.with_suffix(".json")) if file.is_file()]
     is_weights = path.suffix.lower() in WEIGHT_SUFFIXES
     return Source(path, path.stem, kept_conversions.of_files(beside)) if is_weights else None
-  if not path.is_dir() or (path / BUNDLE_FILE).is_file():
+  if not path.is_dir() or (path / BUNDLE_FILE).exists():
     return None
   config = _config(path / checkpoints.CONFIG_FILE)
   if "family" in config:

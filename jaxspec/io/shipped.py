@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from jaxspec.io.stored_files import check_path
+
 DEFAULT = "scenes"
 BUNDLES = (DEFAULT, "digits32-causal", "digits32-mar", "digits32-var", "digits32-dit", "wordnet")
 
@@ -35,9 +37,7 @@ def named(path: str | os.PathLike) -> Path:
   Raises:
     ValueError: if it is not a path.
   """
-  if not isinstance(path, (str, os.PathLike)):
-    raise ValueError(f"Must have the path of a folder, or the name of a shipped bundle, we instead got {path!r}")
-  path = Path(path)
+  path = check_path(path, "the path of a folder, or the name of a shipped bundle")
   return path if path.exists() or len(path.parts) != 1 or not shipped(path.name).is_dir() else shipped(path.name)
 
 

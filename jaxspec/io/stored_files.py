@@ -1,12 +1,27 @@
-"""Checks of network files before reading: unreadable and unfetched files get their own errors."""
+"""Checks of paths and network files before reading: unreadable and unfetched files get their own errors."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 from jaxspec.errors import CheckpointError
 
 _LFS = b"version https://git-lfs.github.com/spec/"
+
+
+def check_path(path: Any, what: str) -> Path:
+  """A path; the empty text of an unset variable would be the current folder.
+
+  Args:
+    what: of the message, with its article.
+  Raises:
+    ValueError: for anything else.
+  """
+  if not isinstance(path, (str, os.PathLike)) or path == "":
+    raise ValueError(f"Must have {what}, we instead got {path!r}")
+  return Path(path)
 
 
 def check_readable(path: str | os.PathLike) -> None:

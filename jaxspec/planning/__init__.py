@@ -1,7 +1,7 @@
 """Plans of decodes without the hardware: memory, division over devices, and limits of speed."""
 
 from jaxspec.planning.devices import DEVICES, parse_device
-from jaxspec.planning.plan import Plan, make_plan, sampling_of
+from jaxspec.planning.plan import Plan, make_plan, method_of, sampling_of
 from jaxspec.planning.published_models import MODELS, find_model
 
-__all__ = ["DEVICES", "MODELS", "Plan", "find_model", "make_plan", "parse_device", "sampling_of"]
+__all__ = ["DEVICES", "MODELS", "Plan", "find_model", "make_plan", "method_of", "parse_device", "sampling_of"]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxspec.core.mesh import MeshSizes, allowed, check_fits
-from jaxspec.core.options import values_of
+from jaxspec.core.options import options_of, values_of
 from jaxspec.methods.ar import Plain
 from jaxspec.methods.method import CONTINUOUS, DISCRETE, Method
 from jaxspec.planning.assumed_acceptance import Acceptance, acceptance_of
@@ -110,11 +110,23 @@ def _batch_json(memory: Memory, batch: Batch) -> dict[str, Any]:
   }
 
 
+def method_of(model: Model, cls: type[Method], **fields: Any) -> Method:
+  """A method with the default options of the model's bundle, unless others are given."""
+  declared = options_of(cls)
+  return cls(**{name: value for name, value in model.defaults.options.items() if name in declared} | fields)
+
+
 def sampling_of(model: Model, **fields: Any) -> AnySampling:
-  """The sampling settings of a model, with its published guidance unless another is given."""
+  """The sampling settings of a model, those of its bundle or else its published guidance, unless others are given.
+
+  Raises:
+    ValueError: for a bundle with settings of other tokens.
+  """
   kind = ContinuousSampling if model.vocab_size is None else SamplingConfig
-  published: dict[str, Any] = {"cfg_scale": model.guidance}
-  return kind(**published | fields)
+  found: dict[str, Any] = dict(model.defaults.sampling) or {"cfg_scale": model.guidance}
+  if unknown := sorted(found.keys() - options_of(kind).keys()):
+    raise ValueError(f"Must have a bundle with sampling settings of {model.name}, we instead got {unknown[0]}")
+  return kind(**found | fields)
 
 
 def default_mesh(target: Sized, count: int) -> MeshSizes:

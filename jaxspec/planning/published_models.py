@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import PyTree
 from jaxspec.io import checkpoints
-from jaxspec.io.bundle import read_bundle
+from jaxspec.io.bundle import Defaults, read_bundle
 from jaxspec.io.model_folders import model_folder, network_name, released_config
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
@@ -64,6 +64,7 @@ class Model:
     tokenizer: config of the image tokenizer; None for text.
     text: encoder of prompts, if it is a network.
     draft: name of the published draft network; None: the first layers of the network itself.
+    defaults: settings of its bundle.
   """
 
   name: str
@@ -76,6 +77,7 @@ class Model:
   tokenizer: Any = None
   text: TextEncoder | None = None
   draft: str | None = None
+  defaults: Defaults = dataclasses.field(default=Defaults(), hash=False)
 
   @property
   def vocab_size(self) -> int | None:
@@ -220,7 +222,9 @@ _TOKENIZERS = {"llamagen": _VQ16, "mar": KLVAEConfig(), "causal_tokens": KLVAECo
 
 
 def find_model(name: str) -> Model:
-  """A published network by name, or the network of a folder (the target of a bundle) by its config; weights are not read.
+  """A published network by name, or that of a folder by its config: of a bundle the target, with its default settings.
+
+  Weights are not read.
 
   Raises:
     ValueError: for an unknown name, a damaged folder, or a network that does not generate alone.
@@ -231,13 +235,14 @@ def find_model(name: str) -> Model:
     return _model_of(network_name(name), registry.family_name(config), config)
   path = model_folder(name)
   if not path.is_dir():
-    close = [known for known in MODELS if name and known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
+    close = [known for known in MODELS if known.startswith(name.lower())] or difflib.get_close_matches(name, MODELS)
     hint = f"did you mean {' or '.join(close[:3])}?" if close else "jaxspec plan --list shows the models"
     raise ValueError(f"Must have a published model or a checkpoint folder, we instead got {name!r}: {hint}")
   bundle = read_bundle(path)
   document = checkpoints.read_config(model_folder(bundle.target_folder()))
   family = document["family"]
-  return _model_of(bundle.name, family, registry.make_config(family, document["config"]))
+  model = _model_of(bundle.name, family, registry.make_config(family, document["config"]))
+  return dataclasses.replace(model, defaults=bundle.defaults)
 
 
 def _model_of(name: str, family: str, config: Any) -> Model:

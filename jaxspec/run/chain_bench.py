@@ -91,7 +91,7 @@ def reports(
   progress("Measuring")
   progress.step(0, len(cells) + 1, "measurement", "Passes over several tokens")
   with pipeline.context():
-    passes = scoring(pipeline, job.condition, repeats)
+    passes = scoring(job, repeats)
   decodes = []
   found = {
     "machine": {"cpus": os.cpu_count(), "processor": platform.processor() or platform.machine()},
@@ -113,9 +113,9 @@ def reports(
     yield found | {"decoding": list(decodes)}
 
 
-def scoring(pipeline: LoadedNetworks, condition: PyTree, repeats: int) -> dict[str, Any]:
-  """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token."""
-  condition = rows_of(condition, 1)
+def scoring(job: Job, repeats: int) -> dict[str, Any]:
+  """Milliseconds of a guided pass over k tokens of the first row, and its ratio to one token; of the draft for one token."""
+  pipeline, condition = job.pipeline, rows_of(job.condition, 1)
   sampling = pipeline.sampling()
   assert isinstance(sampling, SamplingConfig)  # `chain_of` takes networks of discrete tokens only
   length = pipeline.family.default_length(sampling)
@@ -136,12 +136,10 @@ def scoring(pipeline: LoadedNetworks, condition: PyTree, repeats: int) -> dict[s
     "target_ratio": {k: measure.pairwise_ratio(v, seconds["1"])._asdict() for k, v in seconds.items()},
     "draft_ratio": {},
   }
-  for name in pipeline.drafts:
-    if pipeline.drafts.family_name(name) not in pipeline.family.draft_families:
-      continue  # it reads features; its cost is measured by a round
-    pair = {"target": target[1], "draft": calls(pipeline.drafts[name], (1,))[1]}
-    seconds = measure.alternate(pair, repeats)
-    result["draft_ratio"][name] = measure.pairwise_ratio(seconds["draft"], seconds["target"])._asdict()
+  draft = job.decoder.drafting
+  if draft is not None and draft.family_name in pipeline.family.draft_families:  # the cost of a head is in that of a round
+    seconds = measure.alternate({"target": target[1], "draft": calls(draft, (1,))[1]}, repeats)
+    result["draft_ratio"][draft.name] = measure.pairwise_ratio(seconds["draft"], seconds["target"])._asdict()
   return result
 
 

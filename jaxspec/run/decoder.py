@@ -26,6 +26,7 @@ from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.run.imposed_parts import impose
 from jaxspec.run.round_times import timed_params
+from jaxspec.run.shared import Shared
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
 from jaxspec.verifiers.imposed import Imposed
 
@@ -34,7 +35,7 @@ CompiledDecode = Callable[[SpecParams, Array, PyTree], DecodeResult]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Decoder:
+class Decoder(Shared):
   """Draws rows of tokens from one target by one method.
 
   Attributes:

@@ -16,6 +16,7 @@ from PIL import Image
 from jaxspec.core.state import Counters, DecodeResult
 from jaxspec.core.types import PyTree
 from jaxspec.families.family import Family
+from jaxspec.io.stored_files import check_path
 from jaxspec.io.whole_files import write_whole
 from jaxspec.methods import Method, Plain
 from jaxspec.run import measure
@@ -28,6 +29,8 @@ from jaxspec.sampling import AnySampling
 @dataclasses.dataclass(eq=False, repr=False)
 class Generation:
   """Result of one job. Arrays are numpy; images and texts are computed on first access.
+
+  Copies share the networks of the job (`copy.deepcopy`); a result is not pickled, its tokens, images and texts are.
 
   Attributes:
     job: the networks, prompts and settings.
@@ -178,9 +181,9 @@ class Generation:
     Returns:
       The written files.
     Raises:
-      ValueError: for incomplete images, or a folder that cannot be written to.
+      ValueError: for incomplete images, an empty name, or a folder that cannot be written to.
     """
-    rows, folder = self.texts or self.need_images(), Path(folder)
+    rows, folder = self.texts or self.need_images(), check_path(folder, "a folder to write to")
     suffix = ".txt" if self.texts else ".png"
     write = lambda path, row: path.write_text(row, "utf-8") if self.texts else Image.fromarray(row).save(path, "PNG")
     try:

@@ -26,6 +26,7 @@ from jaxspec.methods.method import DraftingMethod, Method
 from jaxspec.run.decoder import Decoder
 from jaxspec.run.draft_networks import Drafts
 from jaxspec.run.programs import Programs
+from jaxspec.run.shared import Shared
 from jaxspec.sampling import AnySampling
 
 # (parameters, key data [B, 2] uint32, condition of B rows) -> DecodeResult
@@ -33,7 +34,7 @@ Program = Callable[[SpecParams, Array, PyTree], DecodeResult]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class LoadedNetworks:
+class LoadedNetworks(Shared):
   """Networks that generate together, and their default settings.
 
   Attributes:

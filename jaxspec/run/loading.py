@@ -20,6 +20,7 @@ from jaxspec.families.family import Family, FamilyParts
 from jaxspec.io import checkpoints, hub, shipped
 from jaxspec.io.bundle import BUNDLE_FILE, Bundle, read_bundle
 from jaxspec.io.model_folders import model_folder, network_name
+from jaxspec.io.stored_files import check_path
 from jaxspec.methods import METHODS, get_method
 from jaxspec.models import registry
 from jaxspec.run.draft_networks import Drafts
@@ -105,7 +106,8 @@ def load_pipeline(
 
 def _absolute(part: Any) -> Any:
   """A part of the caller; its paths are not relative to the bundle."""
-  return Path(part).absolute() if isinstance(part, (str, os.PathLike)) and not hub.is_reference(part) else part
+  is_local = isinstance(part, (str, os.PathLike)) and part != "" and not hub.is_reference(part)
+  return Path(part).absolute() if is_local else part
 
 
 def _check_defaults(bundle: Bundle, family: Family) -> None:
@@ -138,8 +140,8 @@ def _draft_sources(bundle: Bundle, draft: Any, drafts: Any) -> tuple[dict[str, P
   if drafts is not None and not isinstance(drafts, Mapping):
     raise ValueError(f"Must have drafts by name, as {{name: folder}}, we instead got {drafts!r}")
   draft = [] if draft is None else list(draft) if isinstance(draft, Iterable) and not isinstance(draft, str) else [draft]
-  given = [(network_name(checkpoints.check_path(folder, "draft")), Path(folder)) for folder in draft]
-  given += [(name, checkpoints.check_path(folder, "draft")) for name, folder in (drafts or {}).items()]
+  given = [(network_name(check_path(folder, "a folder as draft")), Path(folder)) for folder in draft]
+  given += [(name, check_path(folder, "a folder as draft")) for name, folder in (drafts or {}).items()]
   # Additional drafts come first: they are the defaults of all methods that they fit.
   sources: dict[str, Path] = {}
   free = {cls.free_draft for cls in METHODS.values()}

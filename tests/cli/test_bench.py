@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxspec.cli import bench_table
-from jaxspec.run import chain_bench
+from jaxspec.run import chain_bench, measure
 from jaxspec.run.loading import load_pipeline
 
 
@@ -16,7 +16,7 @@ def measured(monkeypatch):
   """Nothing is timed; the test reads what would be."""
   calls = []
   scoring = {"target_ms": {}, "target_ratio": {}, "draft_ratio": {}}
-  monkeypatch.setattr(chain_bench, "scoring", lambda pipeline, condition, repeats: scoring)
+  monkeypatch.setattr(chain_bench, "scoring", lambda job, repeats: scoring)
 
   def record(job, plain, rows, repeats):
     calls.append((job.method.draft, rows, job.method.gamma))
@@ -70,6 +70,21 @@ def test_damaged_bundles(fails, bundle, tmp_path, measured):
 )
 def test_the_chain_of_a_draft(bundle, draft, expected):
   assert chain_bench.chain_of(load_pipeline(bundle), draft) == expected
+
+
+@pytest.mark.parametrize(("draft", "named"), [(None, ["small"]), ("distilled", ["distilled"]), ("feature", [])])
+def test_only_the_measured_draft_has_a_cost(bundle, monkeypatch, draft, named):
+  """A head has none: it does not run alone."""
+  monkeypatch.setattr(measure, "alternate", lambda calls, repeats: dict.fromkeys(calls, [1.0]))
+  pipe = load_pipeline(bundle)
+  name, method = chain_bench.chain_of(pipe, draft)
+  job = pipe.job(["a red heart"], method=pipe.method(method, draft=name))
+  scoring = chain_bench.scoring(job, 1)
+  assert list(scoring["draft_ratio"]) == named and list(scoring["target_ms"]) == ["1", "2", "4", "8", "16"]
+  about = dict.fromkeys(("device", "dtype", "matmul_precision", "method", "draft", "repeats"), "any")
+  about |= {"settings": {}, "versions": {"jax": "any"}, "machine": {"cpus": 1}, "decoding": [], "scoring": scoring}
+  table = bench_table.render(about)
+  assert ("| draft | cost" in table) == bool(named)
 
 
 def test_files_and_defaults(run, bundle, tmp_path, measured):

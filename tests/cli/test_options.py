@@ -57,6 +57,18 @@ def test_ranges_of_commands_have_no_nan():
   assert found.keys() >= {"generate give_up", "serve idle_s", "serve max_wait_ms", "calibrate tolerance"}
 
 
+def test_only_times_that_may_be_never_are_infinite():
+  """A call that waits without limit for others to share its step may never run."""
+  infinite = {"generate give_up", "serve idle_s", "serve forget_s", "serve max_decode_ms"}
+  for name, param in parameters():
+    if isinstance(param.type, click.FloatRange):
+      if name in infinite:
+        assert param.type.convert("inf", param, None) == math.inf
+      else:
+        with pytest.raises(click.ClickException, match="inf"):
+          param.type.convert("inf", param, None)
+
+
 def test_no_path_of_a_command_is_empty():
   """That of an unset variable would be the current folder."""
   found = {name: param for name, param in parameters() if isinstance(param.type, click.Path)}

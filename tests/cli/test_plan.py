@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from jaxspec.core.options import values_of
 from jaxspec.planning.recorded_acceptance import RecordedAcceptance
+from jaxspec.run.loading import load_pipeline
 
 TINY = ("--device", "h100")
 
@@ -41,6 +43,17 @@ def test_json(run, target):
   (batch,) = found["batches"]
   assert batch["fits"] and batch["tokens"] == 1.75 and batch["bytes"] < sum(batch["parts"].values())
   assert found["largest_batch"] > 2 and found["model"]["family"] == "llamagen"
+
+
+def test_a_bundle_has_the_defaults(run, bundle):
+  """Of options and of sampling settings; given ones replace them."""
+  of_bundle = load_pipeline(bundle)
+  plan = ("plan", "--model", bundle, *TINY, "--method", "speculative", "--json")
+  found = json.loads(run(*plan).stdout)
+  assert found["method"]["options"]["gamma"] == of_bundle.method("speculative").gamma == 3
+  assert found["sampling"] == values_of(of_bundle.sampling())
+  given = json.loads(run(*plan, "--gamma", 5, "--cfg-scale", 3).stdout)
+  assert given["method"]["options"]["gamma"] == 5 and given["sampling"] == found["sampling"] | {"cfg_scale": 3.0}
 
 
 def test_calls(run, fails, target, tmp_path):

@@ -67,6 +67,7 @@ def test_a_new_token_with_a_quota(run, fails, tmp_path):
     (("--mesh", "rows=2"), "a mesh such as data=2,model=4"),
     (("--mesh", "model=4096"), "4096 devices for the mesh"),
     (("--max-decode-ms", "0"), "max-decode-ms"),
+    (("--max-wait-ms", "inf"), "Must have a finite number as --max-wait-ms, we instead got inf"),
     (("/nowhere",), "/nowhere"),
   ],
 )

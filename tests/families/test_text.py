@@ -13,14 +13,21 @@ from jaxspec.families.family import FamilyParts
 from jaxspec.families.texts import make_family
 from jaxspec.io.text.language_tokenizer import TOKENIZER_FILE
 from jaxspec.methods.method import SAME_FAMILY
+from jaxspec.models import registry
 from jaxspec.models.conditions import Prompt
 from jaxspec.models.heads.eagle_head import EagleConfig
 from jaxspec.models.nn.rope_text import Rope
+from jaxspec.models.registry import FamilySpec
 from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig
 from tests.run import tiny
 
 _TABLE, _OTHER = ({"weight": np.full((len(tiny.WORDS), 16), value)} for value in (1.0, 2.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnConfig:
+  width: int = 3
 
 
 def make(config, folder, **params):
@@ -51,9 +58,17 @@ def test_what_a_language_model_says(family, llama):
   assert (family.noun, family.space.kind, family.space.vocab_size) == ("text", "discrete", size)
   assert family.space.num_tokens is None and family.space.grid is None
   assert family.end_token == (tiny.WORDS.index(tiny.END),) and family.default_length(SamplingConfig()) == 64
-  assert family.draft_families == llama.draft_families == ("gpt_neo", "llama")
   for network in (family, llama):
     assert network.space.embedding() is _TABLE["weight"] and network.space.codebook is None
+
+
+def test_every_language_model_may_draft(family, llama):
+  """By the registry: also one that is added, and no network of another kind."""
+  known = family.draft_families
+  assert known == llama.draft_families and {"gpt_neo", "llama"} <= set(known) < set(registry.generating())
+  for kind, found in (("texts", (*known, "own")), ("token_images", known)):
+    with registry.FAMILIES.adding("own", FamilySpec(OwnConfig, lambda config: None, f"jaxspec.families.{kind}:make_family")):
+      assert family.draft_families == llama.draft_families == found
 
 
 @pytest.mark.parametrize("form", [np.array, tuple, iter, lambda texts: dict.fromkeys(texts).keys()])

@@ -48,3 +48,12 @@ def test_a_network_without_a_name(tmp_path):
   found = checkpoints.digest(folder)
   write(document)
   assert checkpoints.digest(folder) == found
+
+
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+  """As that of an unset variable."""
+  monkeypatch.chdir(fake_bundle.save_random(tmp_path / "a", fake_bundle.CLASS_DRAFT, 0))
+  assert checkpoints.load(".").has_weights
+  for call in (checkpoints.load, checkpoints.digest, checkpoints.check_destination):
+    with pytest.raises(ValueError, match="^Must have (the folder of a network|a folder to write to), we instead got ''$"):
+      call("")

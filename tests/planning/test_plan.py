@@ -237,5 +237,7 @@ def test_unknown_models(tmp_path):
     find_model("anole")
   with pytest.raises(ValueError, match="--list"):
     find_model("zzz")
+  with pytest.raises(ValueError, match="the path of a folder"):
+    find_model("")
   with pytest.raises(ValueError, match="config.json"):
     find_model(str(tmp_path))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxspec.errors import CheckpointError
 from jaxspec.io.bundle import BUNDLE_FILE, Bundle, Defaults, read_bundle, write_bundle
 from jaxspec.io.shipped import BUNDLES, shipped
 from jaxspec.run.loading import load_pipeline
@@ -144,6 +145,14 @@ def test_no_bundle_at_all(tmp_path):
     read_bundle(tmp_path)
 
 
+def test_a_folder_in_place_of_a_file(tmp_path):
+  (tmp_path / BUNDLE_FILE).mkdir()
+  (tmp_path / "config.json").write_text("{}")
+  for call in (read_bundle, load_pipeline, write_bundle):
+    with pytest.raises(CheckpointError, match=r"^Cannot read .*bundle\.json: Is a directory$"):
+      call(tmp_path)
+
+
 def _defaults(**fields):
   """Writes other defaults into a file."""
   return lambda path: (path / BUNDLE_FILE).write_text(
@@ -151,13 +160,21 @@ def _defaults(**fields):
   )
 
 
+def _folder(name):
+  """Puts a folder in place of a file."""
+  return lambda path: ((path / name).unlink(), (path / name).mkdir())
+
+
 PARTS = {
+  "an image tokenizer without a name": (lambda b: write_bundle(b, parts={"tokenizer": ""}), "a path as part 'tokenizer'"),
   "no image tokenizer": (lambda b: write_bundle(b, parts={"tokenizer": "draft"}), "Must have an image tokenizer"),
   "no text encoder": (lambda b: write_bundle(b, parts={"text": "draft"}), "Must have a text_encoder"),
   "a tokenizer that is a number": (lambda b: write_bundle(b, parts={"tokenizer": 3}), "a path as part 'tokenizer'"),
   "a part that nothing reads": (lambda b: write_bundle(b, parts={"vae": "vae"}), "we instead got vae"),
   "no vocabulary": (lambda b: (b / "vocabulary.json").unlink(), "vocabulary.json"),
   "no weights": (lambda b: (b / "target/params.safetensors").unlink(), "incomplete"),
+  "weights that are a folder": (_folder("target/params.safetensors"), "params.safetensors: Is a directory"),
+  "a config that is a folder": (_folder("target/config.json"), "config.json: Is a directory"),
   "no target": (lambda b: shutil.rmtree(b / "target"), "No checkpoint folder"),
   "sampling of other tokens": (_defaults(sampling={"steps": 5}), "sampling settings of discrete tokens (cfg_scale,"),
   "a method of other tokens": (_defaults(method="cspd"), "must have a default method that draws discrete tokens"),

@@ -1,5 +1,8 @@
 """Images and texts of a generation, as objects and as files."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -46,3 +49,22 @@ def test_what_cannot_be_saved(drawn, tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises(ValueError, match="Cannot write"):
     whole.save(tmp_path / "file")
+  with pytest.raises(ValueError, match="^Must have a folder to write to, we instead got ''$"):
+    whole.save("")
+
+
+def test_copies_share_the_networks(drawn):
+  """The arrays of a copy are its own. Networks and compiled programs are not pickled; what they drew is."""
+  pipe, out = drawn
+  copied = copy.deepcopy(out)
+  assert copied.job.pipeline is pipe and copied.job.decoder is out.job.decoder and copy.copy(pipe) is pipe
+  assert not np.shares_memory(copied.tokens, out.tokens)
+  np.testing.assert_array_equal(copied.tokens, out.tokens)
+  np.testing.assert_array_equal(copied.images, out.images)
+  for value in (out, out.job, pipe, pipe.decoder()):
+    with pytest.raises(TypeError, match=r"without loaded networks to pickle it, .*: of a result, take \.tokens"):
+      pickle.dumps(value)
+  again = pickle.loads(pickle.dumps((out.result, out.images, out.method, out.sampling)))
+  np.testing.assert_array_equal(again[0].tokens, out.tokens)
+  np.testing.assert_array_equal(again[1], out.images)
+  assert again[2:] == (out.method, out.sampling)

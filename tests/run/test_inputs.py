@@ -126,6 +126,10 @@ def test_bad_lengths(toys):
   [
     ({"path": 3}, "the path of a folder"),
     ({"path": b"toys"}, "the path of a folder"),
+    ({"path": ""}, "^Must have the path of a folder, or the name of a shipped bundle, we instead got ''$"),
+    ({"draft": ""}, "^Must have a folder as draft, we instead got ''$"),
+    ({"draft": [""]}, "a folder as draft, we instead got ''"),
+    ({"drafts": {"rough": ""}}, "a folder as draft, we instead got ''"),
     ({"dtype": None}, "a dtype in float32"),
     ({"dtype": np.float16}, "a dtype in float32"),
     ({"draft": 3}, "a folder as draft, we instead got 3"),

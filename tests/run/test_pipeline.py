@@ -145,6 +145,7 @@ def test_greedy_speculation_is_greedy_decoding(classes):
 def test_converted_networks_need_their_parts(classes, captions, tmp_path, monkeypatch):
   for kwargs, words in (
     ({}, "a part 'tokenizer'"),
+    ({"tokenizer": ""}, "a path as part 'tokenizer' of "),
     ({"tokenizer": classes / "draft"}, "an image tokenizer"),
     ({"tokenizer": classes / "vq", "vae": classes / "vq"}, "we instead got vae"),
     ({"tokenizer": classes / "vq", "dtype": "int8"}, "a dtype in float32, bfloat16"),

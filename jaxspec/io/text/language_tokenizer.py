@@ -26,7 +26,7 @@ def load_tokenizer(folder: str | os.PathLike) -> Tokenizer:
     ValueError: one line naming the file, if it is missing or is no tokenizer.
   """
   file = Path(folder) / TOKENIZER_FILE
-  if not file.is_file():
+  if not file.exists():
     raise ValueError(f"No {TOKENIZER_FILE} in {folder}: texts cannot be read or written without it")
   check_readable(file)
   return from_json(file.read_bytes(), file)

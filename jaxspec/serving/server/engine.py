@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from jax.sharding import Mesh
 
 from jaxspec.core.mesh import DATA
+from jaxspec.core.options import check_options, option
 from jaxspec.core.precision import precision_context
 from jaxspec.core.types import Cache, ModelFns, PyTree, Verdict
 from jaxspec.sampling.logit_processing import ModelParams
@@ -58,12 +59,14 @@ class EngineSettings:
     numerics: ``exact`` refuses programs whose rows depend on each other; ``fast`` does not.
     matmul_precision: of products in all programs, see `jax.default_matmul_precision`; None: JAX's setting.
     max_wait_s: most seconds that a call waits for others to share its step.
-    idle_s: seconds without a call after which a stream is evicted from the cache.
-    forget_s: seconds without a call after which a stream is removed.
+    idle_s: seconds without a call after which a stream is evicted from the cache; infinite: never.
+    forget_s: seconds without a call after which a stream is removed; infinite: never.
     digest: name of the network, `jaxspec.io.checkpoints.digest`; by default the digest of its weights.
     max_condition: most ids of a prompt, or bytes of a text; by default the positions of the engine's example.
     end_ids: default end tokens of a row.
     least_prompt: fewest slots of a prompt.
+  Raises:
+    OptionError: for seconds out of range.
   """
 
   max_streams: int = _SIZES.max_streams
@@ -72,13 +75,16 @@ class EngineSettings:
   widths: Sequence[int] = _SIZES.widths
   numerics: str = "exact"
   matmul_precision: str | None = None
-  max_wait_s: float = 0.0
-  idle_s: float = 60.0
-  forget_s: float = 600.0
+  max_wait_s: float = option(0.0, "Most seconds that a call waits for others.", ge=0)
+  idle_s: float = option(60.0, "Seconds until a stream is evicted.", gt=0, infinite=True)
+  forget_s: float = option(600.0, "Seconds until a stream is removed.", gt=0, infinite=True)
   digest: bytes | None = None
   max_condition: int | None = None
   end_ids: Sequence[int] = ()
   least_prompt: int = 1
+
+  def __post_init__(self):
+    check_options(self)
 
   def sizes(self, mesh: Mesh | None) -> Sizes:
     """The sizes of the compiled shapes on a mesh."""

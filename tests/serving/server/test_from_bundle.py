@@ -171,6 +171,8 @@ def test_what_cannot_be_served(texts, captions):
     (dict(), "256 streams of .* fewer --max-streams"),
     (dict(max_prompt=(1 << 31) - 1), "Must have max_len with a max_prompt"),
     (dict(widths=(7,)), "ascending widths from 8 on"),
+    (dict(max_wait_s=float("inf")), "a finite max_wait_s, we instead got inf"),
+    (dict(idle_s=0), "idle_s above 0"),
     (dict(methods=["sqs"], widths=(8, 16)), "a width of at least"),
   ],
 )
