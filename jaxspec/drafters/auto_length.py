@@ -115,7 +115,7 @@ class AutoLengthDrafter(Drafter):
     inner = state.inner if state.missed is None else self._catch_up(params.inner, state.inner, state.missed, cursor, unread)
     longest = jax.eval_shape(self.inner.draft, params.inner, keys, inner, cursor)[0]
 
-    def draft_of(width: int, carry: tuple[Draft, PyTree], cursor: Cursor) -> tuple[Draft, PyTree]:
+    def draft_of(width: int, carry: tuple[Draft, PyTree], cursor: Cursor, keys: Key) -> tuple[Draft, PyTree]:
       found, inner, trace = self._of(width).draft(params.inner, keys, carry[1], cursor)
       assert not jax.tree.leaves(trace), "a drafter whose length varies has no trace"
       return put_leading(carry[0], found), inner
@@ -124,7 +124,7 @@ class AutoLengthDrafter(Drafter):
     carry = none._replace(needs_verify=jnp.ones_like(none.needs_verify)), inner
     for number, width in enumerate(self.widths):
       if width:
-        carry = run_if(index == number, functools.partial(draft_of, width), carry, cursor)
+        carry = run_if(index == number, functools.partial(draft_of, width), carry, cursor, keys)
     reads = state.missed is not None
     choice = length_choice.began(state.choice, index, params.times, self.widths, cursor.live, reads=reads)
     draft = carry[0]._replace(num_calls=carry[0].num_calls + unread)
