@@ -1,6 +1,7 @@
 """Drafts of a length that is chosen before each round (`jaxspec.drafters.length_choice`), down to none.
 
-1. The choice reads the counts of earlier verdicts and the table of times: committed tokens only, so exact rules stay exact.
+1. The choice reads the counts of earlier verdicts, the table of times, and what is known from other decodes: of this decode
+   committed tokens only, so exact rules stay exact.
 2. A round of length ``w`` is that of the inner drafter with this window. Its entries are padded to the longest one.
 3. In a plain round the draft network does not run. Its next round first reads the tokens of the plain rounds, one by one.
 
@@ -21,7 +22,7 @@ from jaxspec.core.control_flow import put_leading, run_if
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, PyTree, Verdict
 from jaxspec.drafters import length_choice
-from jaxspec.drafters.length_choice import LengthState
+from jaxspec.drafters.length_choice import LengthState, Prior
 
 
 class AutoLengthParams(NamedTuple):
@@ -29,6 +30,7 @@ class AutoLengthParams(NamedTuple):
 
   inner: PyTree
   times: Array  # [M] int32 time of a round of each length, a plain round about `length_choice.PLAIN`; only ratios matter
+  prior: Prior | None = None  # what is known of drafts; None: nothing
 
 
 class Missed(NamedTuple):
@@ -100,7 +102,7 @@ class AutoLengthDrafter(Drafter):
     if self.calls_to_read:
       of_token = lambda leaf: jnp.zeros((rows, max_len, *leaf.shape[2:]), leaf.dtype)
       missed = Missed(jnp.zeros((rows, max_len), jnp.int32), jax.tree.map(of_token, prefill.feedback))
-    choice = length_choice.start(params.times, rows, self.window, max_len)
+    choice = length_choice.start(params.times, rows, self.window, max_len, params.prior)
     return AutoLengthState(inner, choice, params.times, jnp.int32(max_len), missed), first
 
   def read(self, params: AutoLengthParams, state: AutoLengthState, cursor: Cursor) -> AutoLengthState:
