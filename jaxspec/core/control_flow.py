@@ -23,7 +23,8 @@ def run_if(condition: Array, function: Callable[..., State], state: State, *read
   weights would be rounded again in every round. What XLA does hoist it runs without regard to the condition.
 
   Args:
-    read: arrays that change from round to round. What the function computes from them, or from the state, is not hoisted.
+    read: arrays and random keys that change from round to round. What the function computes from them, or from the state,
+      is not hoisted.
   """
 
   def once(carry: tuple[Array, State]) -> tuple[Array, State]:
@@ -34,11 +35,13 @@ def run_if(condition: Array, function: Callable[..., State], state: State, *read
 
 
 def _after(count: Array, values: PyTree) -> PyTree:
-  """The values, which depend on ``count`` from now on; random keys stay as they are."""
+  """The values, which depend on ``count`` from now on."""
   leaves, tree = jax.tree.flatten(values)
-  is_key = [jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
-  tied = iter(jax.lax.optimization_barrier((count, [leaf for leaf, key in zip(leaves, is_key) if not key]))[1])
-  return jax.tree.unflatten(tree, [leaf if key else next(tied) for leaf, key in zip(leaves, is_key)])
+  impls = [jax.random.key_impl(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else None for leaf in leaves]
+  plain = [leaf if impl is None else jax.random.key_data(leaf) for leaf, impl in zip(leaves, impls)]
+  tied = jax.lax.optimization_barrier((count, plain))[1]
+  again = [leaf if impl is None else jax.random.wrap_key_data(leaf, impl=impl) for leaf, impl in zip(tied, impls)]
+  return jax.tree.unflatten(tree, again)
 
 
 def put_leading(buffers: PyTree, values: PyTree) -> PyTree:

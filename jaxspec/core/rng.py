@@ -35,6 +35,7 @@ class Stream(enum.IntEnum):
   DENOISE = 7  # noise of the denoising steps; NOISE is the noise of their first state
   OPEN = 8  # token 0, if the draft side draws it
   REFINE = 9  # the remaining denoising steps of tokens
+  MEASURE = 10  # decodes that are only measured, each number another one
 
 
 def row_keys(key: Key | int, num_rows: int) -> Key:

@@ -1,6 +1,7 @@
 """Drafts of a length that is chosen before each round (`jaxspec.drafters.length_choice`), down to none.
 
-1. The choice reads the counts of earlier verdicts and the table of times: committed tokens only, so exact rules stay exact.
+1. The choice reads the counts of earlier verdicts, the table of times, and what is known from other decodes: of this decode
+   committed tokens only, so exact rules stay exact.
 2. A round of length ``w`` is that of the inner drafter with this window. Its entries are padded to the longest one.
 3. In a plain round the draft network does not run. Its next round first reads the tokens of the plain rounds, one by one.
 
@@ -21,7 +22,7 @@ from jaxspec.core.control_flow import put_leading, run_if
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, FirstToken, Key, PyTree, Verdict
 from jaxspec.drafters import length_choice
-from jaxspec.drafters.length_choice import LengthState
+from jaxspec.drafters.length_choice import LengthState, Prior
 
 
 class AutoLengthParams(NamedTuple):
@@ -29,6 +30,7 @@ class AutoLengthParams(NamedTuple):
 
   inner: PyTree
   times: Array  # [M] int32 time of a round of each length, a plain round about `length_choice.PLAIN`; only ratios matter
+  prior: Prior | None = None  # what is known of drafts; None: nothing
 
 
 class Missed(NamedTuple):
@@ -100,7 +102,7 @@ class AutoLengthDrafter(Drafter):
     if self.calls_to_read:
       of_token = lambda leaf: jnp.zeros((rows, max_len, *leaf.shape[2:]), leaf.dtype)
       missed = Missed(jnp.zeros((rows, max_len), jnp.int32), jax.tree.map(of_token, prefill.feedback))
-    choice = length_choice.start(params.times, rows, self.window, max_len)
+    choice = length_choice.start(params.times, rows, self.window, max_len, params.prior)
     return AutoLengthState(inner, choice, params.times, jnp.int32(max_len), missed), first
 
   def read(self, params: AutoLengthParams, state: AutoLengthState, cursor: Cursor) -> AutoLengthState:
@@ -115,7 +117,7 @@ class AutoLengthDrafter(Drafter):
     inner = state.inner if state.missed is None else self._catch_up(params.inner, state.inner, state.missed, cursor, unread)
     longest = jax.eval_shape(self.inner.draft, params.inner, keys, inner, cursor)[0]
 
-    def draft_of(width: int, carry: tuple[Draft, PyTree], cursor: Cursor) -> tuple[Draft, PyTree]:
+    def draft_of(width: int, carry: tuple[Draft, PyTree], cursor: Cursor, keys: Key) -> tuple[Draft, PyTree]:
       found, inner, trace = self._of(width).draft(params.inner, keys, carry[1], cursor)
       assert not jax.tree.leaves(trace), "a drafter whose length varies has no trace"
       return put_leading(carry[0], found), inner
@@ -124,7 +126,7 @@ class AutoLengthDrafter(Drafter):
     carry = none._replace(needs_verify=jnp.ones_like(none.needs_verify)), inner
     for number, width in enumerate(self.widths):
       if width:
-        carry = run_if(index == number, functools.partial(draft_of, width), carry, cursor)
+        carry = run_if(index == number, functools.partial(draft_of, width), carry, cursor, keys)
     reads = state.missed is not None
     choice = length_choice.began(state.choice, index, params.times, self.widths, cursor.live, reads=reads)
     draft = carry[0]._replace(num_calls=carry[0].num_calls + unread)

@@ -1,4 +1,4 @@
-"""The draft length of the next round, from the times of rounds and the running acceptance.
+"""The draft length of the next round, from the times of rounds, other decodes, and the running acceptance.
 
 A round of ``w`` drafts commits ``1 + S_1 + ... + S_w`` tokens of a row in the mean, where ``S_j`` is the probability that
 the first ``j`` drafts are accepted (Leviathan et al. 2023, arXiv 2211.17192, equation 1, with one acceptance per depth). If
@@ -10,7 +10,11 @@ decoding.
 
 * **Acceptance.** Tests and acceptances are counted by row and depth. Counts decay by a sixteenth per round, so that the
   estimate follows the row, and falls back to the prior while no drafts are made. A depth with few tests takes the acceptance
-  of all depths of its row, and a row with few tests that of the other rows: the smallest of noisy estimates is too small.
+  of all depths of its row, a row with few tests that of the other rows, and these that of other decodes: the smallest of
+  noisy estimates is too small.
+* **Prior.** Other decodes count as many tests as have one rejection, since rows differ. Where nearly all are accepted,
+  these are many, so that one early rejection does not shorten the drafts. A low acceptance of others is not believed: who
+  makes no drafts would never know better.
 * **Balance.** A decode may lose a limited time against plain decoding. Every round adds the tokens by which the row that
   lacks most advances, in times of plain rounds, and subtracts its own time. A length whose round could exceed the limit is
   not chosen. Chance decides which row lacks most in early rounds: a limit that they use up would end the drafts for good.
@@ -31,13 +35,20 @@ from jaxspec.core.types import Array, Cursor, Draft, Verdict
 
 PLAIN = 1024  # the time of a plain round in a table of times
 LONGEST_TIME = 1 << 20  # the largest time of a table
-PRIOR, PRIOR_TESTS = 0.7, 2  # acceptance before the first test, and its weight in tests
-OTHERS_TESTS = 16  # weight in tests of the acceptance of the other rows, in that of a row
+PRIOR, PRIOR_TESTS = 0.7, 2  # acceptance if nothing is known, and its weight in tests
+OTHERS_TESTS = 16  # weight in tests of the acceptance of the other rows, in that of a row, and the most of other decodes
 LOSS_STEPS, LOSS_SHARE = 2, 28  # a decode may lose 2 plain rounds, and one of 28: with 144 tokens a twentieth
 _MOST_LOST = 512  # of the latter
 _COUNT = 256  # one test in a count
 _DECAY = 4  # counts lose one of 2 ** 4 parts per round
 _UNIT = 1 << 14  # probability 1
+
+
+class Prior(NamedTuple):
+  """What is known before the first test; int32."""
+
+  acceptance: Array  # [] probability in ``_UNIT`` parts
+  weight: Array  # [] tests, in 256ths
 
 
 @flax.struct.dataclass
@@ -46,6 +57,7 @@ class LengthState:
 
   tested: Array  # [B, K] tests of the drafts of each depth, in 256ths
   accepted: Array  # [B, K] those that accepted
+  prior: Prior
   balance: Array  # [] time against plain decoding, at most ``limit``
   limit: Array  # []
   unread: Array  # [] plain rounds that the draft network has not read
@@ -63,7 +75,24 @@ class Outcome(NamedTuple):
   after: Array  # int32, those after the round
 
 
-def start(times: Array, rows: int, window: int, max_len: int) -> LengthState:
+def unknown() -> Prior:
+  """The prior if nothing is known."""
+  return Prior(jnp.int32(round(PRIOR * _UNIT)), jnp.int32(PRIOR_TESTS * _COUNT))
+
+
+def known(tested: int, rejected: int) -> Prior:
+  """The prior from the drafts of other decodes; see the module docstring.
+
+  Args:
+    tested: how many were tested.
+    rejected: how many of these were rejected.
+  """
+  share = min(rejected / tested, 1 - PRIOR) if tested else 1 - PRIOR
+  weight = min(1 / share, OTHERS_TESTS) if share else OTHERS_TESTS
+  return Prior(jnp.int32(round((1 - share) * _UNIT)), jnp.int32(round(weight * _COUNT)))
+
+
+def start(times: Array, rows: int, window: int, max_len: int, prior: Prior | None = None) -> LengthState:
   """The state before the first round.
 
   Args:
@@ -71,10 +100,12 @@ def start(times: Array, rows: int, window: int, max_len: int) -> LengthState:
     rows: ``B``.
     window: the longest length ``K``.
     max_len: tokens of a row.
+    prior: None: `unknown`.
   """
   zero, counts = jnp.int32(0), jnp.zeros((rows, window), jnp.int32)
   limit = times[0] * (LOSS_STEPS + min(max_len // LOSS_SHARE, _MOST_LOST))
-  return LengthState(counts, counts, limit, limit, zero, zero, jnp.zeros((rows, *times.shape), jnp.int32))
+  prior = unknown() if prior is None else prior
+  return LengthState(counts, counts, prior, limit, limit, zero, zero, jnp.zeros((rows, *times.shape), jnp.int32))
 
 
 def lacking(cursor: Cursor, max_len: int | Array) -> Array:
@@ -89,10 +120,10 @@ def _share(numerator: Array, denominator: Array) -> Array:
 
 def survival(state: LengthState) -> Array:
   """Probability ``[B, K + 1]`` int32 that the first 0 to K drafts of a row are all accepted, in ``_UNIT`` parts."""
-  pseudo = PRIOR_TESTS * _COUNT
+  pseudo = state.prior.weight
   tested, accepted = jnp.sum(state.tested, axis=1), jnp.sum(state.accepted, axis=1)  # [B]
   others = jnp.sum(tested) - tested
-  of_others = _share(jnp.sum(accepted) - accepted + int(PRIOR * pseudo), others + pseudo)
+  of_others = _share(jnp.sum(accepted) - accepted + ((pseudo * state.prior.acceptance) >> 14), others + pseudo)
   weight = pseudo + jnp.minimum(others, OTHERS_TESTS * _COUNT)
   of_row = _share(accepted + ((weight * of_others) >> 14), tested + weight)
   at_depth = _share(state.accepted + ((weight * of_row) >> 14)[:, None], state.tested + weight[:, None])  # [B, K]

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core.options import option
+from jaxspec.drafters import length_choice
 from jaxspec.drafters.auto_length import AutoLengthDrafter, AutoLengthParams
 from jaxspec.drafters.length_choice import LONGEST_TIME, PLAIN
 from jaxspec.methods.method import Parts
@@ -77,5 +78,6 @@ def adaptive(parts: Parts, table: Table) -> Parts:
   drafter, verifier = parts.pair()
   assert isinstance(verifier, TargetVerifier)  # has passes of several widths
   verifier = dataclasses.replace(verifier, widths=tuple(width + 1 for width in table.widths[:-1]))
-  params = parts.params._replace(draft=AutoLengthParams(parts.params.draft, jnp.asarray(table.times)))
+  draft = AutoLengthParams(parts.params.draft, jnp.asarray(table.times), length_choice.unknown())
+  params = parts.params._replace(draft=draft)
   return parts._replace(params=params, drafter=AutoLengthDrafter(drafter, table.widths, verifier.bonus), verifier=verifier)

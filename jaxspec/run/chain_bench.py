@@ -160,7 +160,7 @@ def decoding(job: Job, plain: Job, rows: int, repeats: int) -> dict[str, Any]:
   condition = rows_of(job.condition, rows)
   with job.pipeline.context():
     parts = job.decoder.parts
-    params = timed_params(job.decoder, condition, num_tokens, lambda params: fast_decode(jax.random.key(seed)))
+    params = timed_params(job.decoder, condition, num_tokens, lambda params, keys: fast_decode(keys))
     found = compare_with_plain(
       fast_decode,
       plain_decode,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import jax
-import numpy as np
 
 from jaxspec.core import footprint, rng
 from jaxspec.core.loop import Loop, end_tuple, iterate, speculate
@@ -25,7 +24,7 @@ from jaxspec.methods.ar import Plain
 from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
 from jaxspec.models.mar.mar import MARFns
 from jaxspec.run.imposed_parts import impose
-from jaxspec.run.round_times import timed_params
+from jaxspec.run.round_times import Measured, timed_params
 from jaxspec.run.shared import Shared
 from jaxspec.sampling import SAMPLING_TYPES, AnySampling, DenoisingSampling, SamplingConfig, ScaleSampling, head_fns
 from jaxspec.verifiers.imposed import Imposed
@@ -149,8 +148,8 @@ class Decoder(Shared):
     return parts if self.imposed is None else impose(parts, Imposed.of(self.imposed), self.context.space.num_tokens)
 
   @functools.cached_property
-  def round_times(self) -> dict[str, np.ndarray]:
-    """Measured times of rounds by program, for methods that choose draft lengths (`jaxspec.run.round_times`)."""
+  def round_times(self) -> dict[str, Measured]:
+    """Measured rounds by program, for methods that choose draft lengths (`jaxspec.run.round_times`)."""
     return {}
 
   def built(self) -> Self:
@@ -192,10 +191,8 @@ class Decoder(Shared):
 
   def _timed(self, condition: PyTree, length: int, loop: Loop | None) -> SpecParams:
     """The parameters, with measured times of rounds if the method chooses draft lengths; no end token ends these."""
-    keys = lambda: rng.row_keys(jax.random.key(0), condition.batch_size)
-    return timed_params(
-      self, condition, length, lambda params: self._decode(params, keys(), condition, length, None, loop)
-    )  # fmt: skip
+    decode = lambda params, keys: self._decode(params, keys, condition, length, None, loop)
+    return timed_params(self, condition, length, decode)
 
   def decode_fn(self, *, max_len: int | None = None, end_token: int | tuple[int, ...] | None = None) -> CompiledDecode:
     """The decode as one pure function ``(params, key_data, condition) -> DecodeResult``, to be jitted by the caller.

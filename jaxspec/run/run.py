@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxspec.core.state import DecodeResult, SpecParams
@@ -76,8 +77,9 @@ def prepare(job: Job, batches: Batches, params: SpecParams | None = None) -> Pre
   with pipeline.context():
     key = pipeline.static_key(decoder, job.max_len, ends=job.ends)
     program, seconds = pipeline.programs.compiled(key, make, *inputs, out_shardings=whole)
-    rows = inputs[1:]
-    timed = timed_params(decoder, batches.condition[0], job.max_len, lambda params: program(params, *rows))
+    place = lambda keys: pipeline.place((np.asarray(jax.random.key_data(keys)), batches.condition[0]))
+    decode = lambda params, keys: program(params, *place(keys))
+    timed = timed_params(decoder, batches.condition[0], job.max_len, decode)
   return Prepared(job, seconds, program, timed)
 
 

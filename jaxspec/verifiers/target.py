@@ -106,7 +106,7 @@ class TargetVerifier(Verifier):
   def verify(
     self, params: ModelParams, keys: Key, state: TargetState, cursor: Cursor, draft: Draft
   ) -> tuple[Verdict, TargetState]:
-    def judge(draft: Draft, cache: Cache, cursor: Cursor) -> tuple[Verdict, Cache]:
+    def judge(draft: Draft, cache: Cache, cursor: Cursor, keys: Key) -> tuple[Verdict, Cache]:
       start = state.prefix_len + cursor.length - 1
       inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1]
       offsets, mask = trees.layout(draft)
@@ -116,20 +116,21 @@ class TargetVerifier(Verifier):
       return verdict._replace(feedback=self.feedback_fn(output, logits)), cache
 
     if draft.is_tree:
-      verdict, cache = judge(draft, state.cache, cursor)
+      verdict, cache = judge(draft, state.cache, cursor, keys)
       if self.model.compact is None:
         raise ValueError("Must have a model that can compact its cache to verify trees, we instead got None")
       cache = self.model.compact(cache, state.prefix_len + cursor.length, verdict.path)
     else:
-      verdict, cache = _narrowest(judge, self.widths, cursor, draft, state.cache)
+      verdict, cache = _narrowest(judge, self.widths, cursor, keys, draft, state.cache)
     verdict = verdict if self.bonus else commits.without_bonus(draft, verdict)
     return verdict, state._replace(cache=cache)
 
 
 def _narrowest(
-  judge: Callable[[Draft, Cache, Cursor], tuple[Verdict, Cache]],
+  judge: Callable[[Draft, Cache, Cursor, Key], tuple[Verdict, Cache]],
   widths: tuple[int, ...],
   cursor: Cursor,
+  keys: Key,
   draft: Draft,
   cache: Cache,
 ) -> tuple[Verdict, Cache]:
@@ -137,18 +138,20 @@ def _narrowest(
   full = draft.tokens.shape[1] + 1
   widths = (*(width for width in widths if width < full), full)
   if len(widths) == 1:
-    return judge(draft, cache, cursor)
-  shapes = jax.eval_shape(judge, draft, cache, cursor)[0]
+    return judge(draft, cache, cursor, keys)
+  shapes = jax.eval_shape(judge, draft, cache, cursor, keys)[0]
 
-  def judge_narrow(width: int, carry: tuple[Verdict, Cache], draft: Draft, cursor: Cursor) -> tuple[Verdict, Cache]:
-    verdict, cache = judge(_leading(draft, width - 1), carry[1], cursor)
+  def judge_narrow(
+    width: int, carry: tuple[Verdict, Cache], draft: Draft, cursor: Cursor, keys: Key
+  ) -> tuple[Verdict, Cache]:
+    verdict, cache = judge(_leading(draft, width - 1), carry[1], cursor, keys)
     return put_leading(carry[0], verdict), cache
 
   needed = 1 + jnp.max(jnp.where(cursor.live, draft.num_drafted, 0))
   carry = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), cache
   for narrower, width in zip((0, *widths), widths):
     fits = (needed > narrower) & (needed <= width)
-    carry = run_if(fits, functools.partial(judge_narrow, width), carry, draft, cursor)
+    carry = run_if(fits, functools.partial(judge_narrow, width), carry, draft, cursor, keys)
   return carry
 
 

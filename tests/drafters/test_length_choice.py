@@ -35,21 +35,22 @@ def _round(state, length, times, acceptance, key):
   return length_choice.ended(state, times, found), MAX_LEN - found.after, width
 
 
-def _rounds(times, acceptance, chosen_by=None):
+def _rounds(times, acceptance, chosen_by=None, prior=None, seed=0):
   """The lengths of all rounds, and the speed of the whole batch over plain decoding.
 
   Args:
     times: those that rounds take.
     acceptance: ``[]``, ``[4]``, or ``[4, MAX_LEN]`` by position.
     chosen_by: the table that the choice reads; None: ``times``.
+    prior: what is known from other decodes.
   """
   table = jnp.asarray(times if chosen_by is None else chosen_by)
-  state, length = length_choice.start(table, 4, 7, MAX_LEN), jnp.ones((4,), jnp.int32)
+  state, length = length_choice.start(table, 4, 7, MAX_LEN, prior), jnp.ones((4,), jnp.int32)
   acceptance = np.asarray(acceptance, np.float32)
   acceptance = jnp.asarray(np.broadcast_to(acceptance if acceptance.ndim == 2 else acceptance.reshape(-1, 1), (4, MAX_LEN)))
   widths, spent = [], 0.0
   while length.min() < MAX_LEN:
-    state, length, width = _round(state, length, table, acceptance, jax.random.key(len(widths)))
+    state, length, width = _round(state, length, table, acceptance, jax.random.key(1000 * seed + len(widths)))
     widths.append(int(width))
     spent += float(times[WIDTHS.index(int(width))] / times[0])
   return widths, (MAX_LEN - 1) / spent
@@ -95,6 +96,19 @@ def test_chance_in_early_rounds_ends_no_drafting():
     acceptance = np.where(is_hard, 0.6, 0.985)
     speeds.append(_rounds(SLOW_DRAFTS, acceptance)[1] / _rounds(SLOW_DRAFTS, acceptance, forced(WIDTHS, 3))[1])
   assert np.median(speeds) > 0.92 and min(speeds) > 0.8, speeds
+
+
+def test_one_early_rejection_is_not_believed_where_others_are_rare():
+  """Of drafts that are accepted with 0.96; without other decodes, rows shorten them after their first rejection."""
+  shortened = lambda prior: sum(set(_rounds(SLOW_DRAFTS, 0.96, None, prior, seed)[0]) != {7} for seed in range(4))
+  assert shortened(length_choice.known(1000, 40)) == 0 < shortened(None)
+
+
+def test_rows_leave_what_other_decodes_say():
+  """All drafts of others were accepted, and here none are; none were, and here all are."""
+  widths, speed = _rounds(MIDDLE, 0.0, None, length_choice.known(1000, 0))
+  assert widths[0] == 7 and np.mean(np.asarray(widths[15:]) == 0) > 0.95 and speed > 0.95
+  assert set(_rounds(MIDDLE, 1.0, None, length_choice.known(1000, 1000))[0][1:]) == {7}
 
 
 def test_the_expectation_is_that_of_a_chain():
