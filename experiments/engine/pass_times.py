@@ -115,7 +115,8 @@ def of_exchange(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> Exch
   run = {"edge": (edge, params.draft.model.model)}
   for size in verifier.sizes(batch):
     if verifier.packs(batch):
-      passes = functools.partial(packed_passes, verifier.model, size=size, width=verifier.reach(batch))
+      of = dict(size=size, width=verifier.reach(batch), most_rows=verifier.most_rows(size, batch))
+      passes = functools.partial(packed_passes, verifier.model, **of)
     else:
       passes = functools.partial(score_block, verifier.model, block=size)
     run[size if verifier.packs(batch) else size * batch] = passes, params.target.model
@@ -153,15 +154,16 @@ def edge_passes(fns: ModelFns, params: Params, condition: PyTree, *, width: int,
 
 
 def packed_passes(
-  fns: ModelFns, params: Params, condition: PyTree, *, size: int, width: int, repeats: int, max_len: int
+  fns: ModelFns, params: Params, condition: PyTree, *, size: int, width: int, most_rows: int, repeats: int, max_len: int
 ) -> Array:
-  """As `score_block`, for passes in which all rows share ``size`` inputs, at most ``width`` of each."""
+  """As `score_block`, for passes in which ``most_rows`` rows share ``size`` inputs, at most ``width`` of each."""
   cache, start = _middle(fns, params, condition, max_len, width)
   rows = start.shape[0]
 
   def body(_: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
     cache, tokens = carry
-    packing = packed(jnp.full((rows,), -(-size // rows)), size, width)
+    left = jnp.where(jnp.arange(rows) < most_rows, -(-size // most_rows), 0)
+    packing = packed(left, size, width, most_rows)
     positions = PackedPositions((start[packing.row] + packing.number)[None], start, packing)
     output, cache = fns.apply(params, tokens, cache, positions=positions)
     return cache, jnp.argmax(output.need_logits(), axis=-1).astype(jnp.int32)

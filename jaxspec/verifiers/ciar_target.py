@@ -8,8 +8,8 @@ When a row needs verification, any number of locally accepted tokens may be miss
 3. The acceptance rule judges the window. Locally accepted tokens count as accepted.
 
 Passes have two sizes. Several rows share the inputs of a pass without padding (`jaxspec.core.packing`): rows that ask need
-different numbers of inputs, and the others none. One row may have many of them: a pass reads the caches of all rows, so that
-another pass for the rest of one row would cost as much as the first one.
+different numbers of inputs, and the others none. One row may have many of them, since another pass for the rest of one row
+would cost nearly as much as the first one. A narrow pass is for at most half of the rows and reads only their caches.
 
 After the round the cache holds every committed token except the last, as with any other verifier.
 """
@@ -89,13 +89,18 @@ class CiarVerifier(Verifier):
     narrow, wide = self.widths
     return (-(-rows * narrow // 2), -(-rows * wide // 2)) if self.packs(rows) else (narrow, wide)
 
+  def most_rows(self, size: int, rows: int) -> int:
+    """Most rows with inputs in a packed pass of a size: half of the rows in a narrow pass, all in a wide one."""
+    return -(-rows // 2) if size == self.sizes(rows)[0] else rows
+
   def _inputs(self, size: int, left: Array, read: Array) -> _Inputs:
     """The next inputs of a pass of a size, from position ``read [B]`` on; a row needs ``left [B]``."""
     rows = left.shape[0]
     if self.packs(rows):
-      packing = packed(left, size, self.reach(rows))
+      packing = packed(left, size, self.reach(rows), self.most_rows(size, rows))
       index = read[packing.row] + packing.number
-      return _Inputs(packing.row[None], index[None], packing.source[:, 0], packing.share, packing)
+      begin = jnp.cumsum(packing.share) - packing.share
+      return _Inputs(packing.row[None], index[None], begin, packing.share, packing)
     index = read[:, None] + jnp.arange(size)[None]
     row = jnp.arange(rows)
     return _Inputs(row[:, None], index, row * size, jnp.minimum(left, size), None)
@@ -153,8 +158,11 @@ class CiarVerifier(Verifier):
     def read_more(carry: _Reading) -> _Reading:
       left = left_of(carry.read)
       needed = jnp.sum(jnp.minimum(left, reach)) if self.packs(rows) else jnp.max(left)
-      carry = run_if(needed <= narrow, functools.partial(read_some, narrow), carry)
-      return run_if(needed > narrow, functools.partial(read_some, wide), carry)
+      fits = needed <= narrow
+      if self.packs(rows):
+        fits &= jnp.sum(left > 0) <= self.most_rows(narrow, rows)
+      carry = run_if(fits, functools.partial(read_some, narrow), carry)
+      return run_if(~fits, functools.partial(read_some, wide), carry)
 
     found = jax.eval_shape(functools.partial(forward, narrow), state.cache, unread.read)[0]
     logits = jnp.zeros((rows, self.window + 1, found.shape[-1]), found.dtype)

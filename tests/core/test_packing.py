@@ -21,7 +21,7 @@ from tests.helpers import TARGET, labels, random_params
 
 
 def test_rows_take_inputs_in_their_order_while_there_is_room():
-  found = packed(jnp.array([2, 0, 9, 3, 5]), 8, 4)
+  found = packed(jnp.array([2, 0, 9, 3, 5]), 8, 4, 5)
   np.testing.assert_array_equal(found.share, [2, 0, 4, 2, 0])
   np.testing.assert_array_equal(found.row, [0, 0, 2, 2, 2, 2, 3, 3])
   np.testing.assert_array_equal(found.number, [0, 1, 0, 1, 2, 3, 0, 1])
@@ -30,13 +30,31 @@ def test_rows_take_inputs_in_their_order_while_there_is_room():
   assert rows.shape == (10, 4, 1)
   np.testing.assert_array_equal(rows[[0, 2, 3, 7], :, 0][:, :2], [[0, 1], [2, 3], [6, 7], [10, 11]])
   np.testing.assert_array_equal(found.pack(rows), x)
-  padded = packed(jnp.array([1, 0]), 4, 8)
+  padded = packed(jnp.array([1, 0]), 4, 8, 2)
   np.testing.assert_array_equal(padded.share, [1, 0])
   assert padded.row.max() == 1 and padded.number.max() < 8 and padded.source.max() < 4
 
 
+def test_few_rows_take_inputs_in_their_order():
+  """Rows beyond the most wait for another pass."""
+  found = packed(jnp.array([0, 2, 0, 3, 1, 4]), 8, 4, 3)
+  np.testing.assert_array_equal(found.share, [0, 2, 0, 3, 1, 0])
+  np.testing.assert_array_equal(found.rows, [1, 3, 4])
+  np.testing.assert_array_equal(found.row[:6], [1, 1, 3, 3, 3, 4])
+  np.testing.assert_array_equal(found.seat[:6], [0, 0, 1, 1, 1, 2])
+  x = jnp.arange(8)[None, :, None]
+  rows = found.unpack(x)
+  assert rows.shape == (3, 4, 1)
+  np.testing.assert_array_equal(rows[1, :3, 0], [2, 3, 4])
+  np.testing.assert_array_equal(found.pack(rows)[:, :6], x[:, :6])
+  fewer = packed(jnp.array([0, 0, 2, 0]), 4, 4, 2)
+  np.testing.assert_array_equal(fewer.rows, [2, 3])
+  assert fewer.share.sum() == 2 and fewer.seat.max() < 2
+
+
+@pytest.mark.parametrize("most_rows", [3, 4])
 @pytest.mark.parametrize("is_guided", [False, True])
-def test_a_packed_pass_is_that_of_every_row(is_guided):
+def test_a_packed_pass_is_that_of_every_row(is_guided, most_rows):
   """Logits, and caches as the next pass reads them; rows differ in length, and one has no inputs."""
   fns = llamagen_fns(dataclasses.replace(TARGET, num_layers=2))
   params = random_params(fns, 0)
@@ -53,12 +71,13 @@ def test_a_packed_pass_is_that_of_every_row(is_guided):
     _, cache = fns.apply(params, tokens[:, :8], cache, positions=1 + jnp.arange(8)[None])
     index = start[:, None] + jnp.arange(width)[None]
     padded, after = fns.apply(params, jnp.take_along_axis(tokens, index, axis=1), cache, positions=1 + index)
-    packing = packed(share, 10, width)
+    packing = packed(share, 10, width, most_rows)
     places = start[packing.row] + packing.number
     positions = PackedPositions(1 + places[None], 1 + start, packing)
     found, packed_after = fns.apply(params, tokens[packing.row, places][None], cache, positions=positions)
     step = lambda cache: fns.apply(params, tokens[:, :1], cache, positions=1 + (start + share)[:, None])[0].logits
-    return padded.logits, found.logits, packing.source, step(after), step(packed_after)
+    begin = jnp.cumsum(share) - share
+    return padded.logits, found.logits, begin[:, None] + jnp.arange(width)[None], step(after), step(packed_after)
 
   padded, found, source, next_padded, next_packed = both(params)
   for row, number in enumerate(share.tolist()):

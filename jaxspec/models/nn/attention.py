@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxspec.core.packing import Packing
 from jaxspec.core.precision import dot_bf16, halves_products
 from jaxspec.core.types import Array
 
@@ -14,7 +15,16 @@ _CAUSAL_BLOCKS = 4
 _MIN_BLOCK = 32
 
 
-def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, scale: float | None = None) -> Array:
+def attend(
+  q: Array,
+  k: Array,
+  v: Array,
+  mask: Array,
+  *,
+  causal: bool = False,
+  scale: float | None = None,
+  packing: Packing | None = None,
+) -> Array:
   """``softmax(q k^T scale) v`` with float32 scores.
 
   Args:
@@ -24,6 +34,8 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
     mask: ``[B or 1, T or 1, S]`` bool; every query must see a key.
     causal: the caller promises that T = S and that no query sees a later key. Masked blocks are then not computed.
     scale: factor of the scores, ``1 / sqrt(size)`` by default.
+    packing: of unpacked inputs; ``mask`` is then ``[G, P, S]``. The softmax is computed for the packed inputs only, and
+      the output at padding is any.
   Returns:
     ``[B, H, T, size]`` in q's dtype.
   """
@@ -31,7 +43,7 @@ def attend(q: Array, k: Array, v: Array, mask: Array, *, causal: bool = False, s
   factor: float = q.shape[3] ** -0.5 if scale is None else scale
   block = -(-length // _CAUSAL_BLOCKS)
   if not causal or block < _MIN_BLOCK:
-    return _attend(q, k, v, mask, factor)
+    return _attend(q, k, v, mask, factor, packing)
   out = []
   for start in range(0, length, block):
     end = min(start + block, length)
@@ -90,7 +102,7 @@ def window_mask(mask: Array, positions: Array, slot: Array, window: int, tree: A
   return mask & (held[:, None] > positions[..., None] - window)
 
 
-def _attend(q: Array, k: Array, v: Array, mask: Array, scale: float) -> Array:
+def _attend(q: Array, k: Array, v: Array, mask: Array, scale: float, packing: Packing | None = None) -> Array:
   batch, heads, length, size = q.shape
   # Query heads that share a key head become further rows of one batched product.
   q = q.reshape(*k.shape[:-2], -1, size)
@@ -98,8 +110,12 @@ def _attend(q: Array, k: Array, v: Array, mask: Array, scale: float) -> Array:
   product = _dot_halved if halve else _dot
   scores = product(q, k, -1)
   scores = (scores * jnp.asarray(scale, scores.dtype)).astype(jnp.float32).reshape(batch, heads, length, -1)
-  weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -jnp.inf), axis=-1)
-  weights = weights.astype(q.dtype).reshape(*q.shape[:-1], -1)
+  if packing is not None:
+    scores = packing.pack(scores.swapaxes(1, 2)).swapaxes(1, 2)
+  weights = jax.nn.softmax(jnp.where(mask[:, None], scores, -jnp.inf), axis=-1).astype(q.dtype)
+  if packing is not None:
+    weights = packing.unpack(weights.swapaxes(1, 2)).swapaxes(1, 2)
+  weights = weights.reshape(*q.shape[:-1], -1)
   return product(weights, v, -2).reshape(batch, heads, length, size)
 
 

@@ -26,7 +26,7 @@ class Positions:
   positions: Array  # [B or 1, T]; [1, P] of packed inputs
   start: Array  # [B or 1] slot of the first input
   key_mask: Array  # [B or 1, S] bool, False on padding
-  mask: Array  # [B or 1, T, S] bool, the slots that every input sees; [B, W, S] of packed inputs
+  mask: Array  # [B or 1, T, S] bool, the slots that every input sees; [G, P, S] of packed inputs
   causal: bool = dataclasses.field(metadata={"static": True})  # a whole sequence from its start
   rotation: Array | None = None  # [B or 1, T, head_dim / 2, 2], cosine and sine of rotary positions
   local_mask: Array | None = None  # as mask, of layers with local attention
@@ -46,10 +46,10 @@ def read_positions(
   causal = positions is None and mask is None and cache is None
   key_mask = jnp.ones((1, length), bool) if cache is None else cache.key_mask
   if isinstance(positions, PackedPositions):
-    start = jnp.tile(positions.start, key_mask.shape[0] // positions.start.shape[0])  # with guidance both halves
-    own = start[:, None] + jnp.arange(positions.packing.source.shape[1])[None]
-    visible = attention_mask(own, start, None, key_mask)
-    return Positions(positions.positions, start, key_mask, visible, False, packing=positions.packing)
+    groups, packing = key_mask.shape[0] // positions.start.shape[0], positions.packing  # with guidance both halves
+    slots = jnp.arange(key_mask.shape[1])[None, None]
+    mask = key_mask.reshape(groups, -1, slots.shape[2])[:, packing.row] & (slots <= positions.positions[..., None])
+    return Positions(positions.positions, jnp.tile(positions.start, groups), key_mask, mask, False, packing=packing)
   if valid is not None:
     rest = jnp.ones((valid.shape[0], key_mask.shape[1] - valid.shape[1]), bool)
     key_mask = jnp.concatenate([valid, rest], axis=1)
@@ -68,20 +68,25 @@ def attend_cached(
   Returns:
     The output ``[B, T, H * size]`` and the new cache.
   """
-  if at.packing is not None:
-    # With the barrier rotations are computed once for each input. Without it XLA fuses them into the copies of every row,
-    # most of which are padding.
-    q, k, v = (at.packing.unpack(x) for x in jax.lax.optimization_barrier((q, k, v)))
+  packing = at.packing
   if cache is None:
     k, v = _fold_heads(k), _fold_heads(v)
-  else:
+  elif packing is None:
     cache = write_cached(k, v, at.start, cache)
     k, v = kv_cache.read(cache[0]), kv_cache.read(cache[1])
-    if slots is not None:
-      k, v = k[..., :slots, :], v[..., :slots, :]
-  out = attend(q.swapaxes(1, 2), k, v, at.mask, causal=at.causal, scale=scale).swapaxes(1, 2)
+  else:
+    # With the barrier rotations are computed once for each input. Without it XLA fuses them into the copies of every row,
+    # most of which are padding.
+    q, k, v = jax.lax.optimization_barrier((q, k, v))
+    write = lambda buffer, values: kv_cache.write_packed(buffer, values, at.start, packing)
+    cache = write(cache[0], k), write(cache[1], v)
+    q = packing.unpack(q)
+    k, v = (kv_cache.read_packed(buffer, at.start.shape[0], packing) for buffer in cache)
+  if slots is not None:
+    k, v = k[..., :slots, :], v[..., :slots, :]
+  out = attend(q.swapaxes(1, 2), k, v, at.mask, causal=at.causal, scale=scale, packing=packing).swapaxes(1, 2)
   out = out.reshape(*out.shape[:2], -1)
-  return out if at.packing is None else at.packing.pack(out), cache
+  return out if packing is None else packing.pack(out), cache
 
 
 def write_cached(k: Array, v: Array, start: Array, cache: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.mesh import constrain
+from jaxspec.core.packing import Packing
 from jaxspec.core.platform import platform
 from jaxspec.core.precision import halves_products
 from jaxspec.core.types import Array
@@ -76,12 +77,40 @@ def write(buffer: Array, values: Array, start: Array) -> Array:
   return jax.vmap(update)(buffer, values, starts)
 
 
+def write_packed(buffer: Array, values: Array, start: Array, packing: Packing) -> Array:
+  """Writes ``values [G, P, H, D]`` of packed inputs into a buffer of ``G * B`` rows, each at the next slots of its row.
+
+  Args:
+    start: ``[G * B]`` slot of the first input of each row.
+  """
+  row = _of_groups(packing.row, values.shape[0], start.shape[0])  # [G, P]
+  is_input = jnp.arange(values.shape[1])[None] < jnp.sum(packing.share)
+  slot = jnp.where(is_input, start[row] + packing.number[None], buffer.shape[-2])[..., None]  # padding has none
+  row, head = row[..., None], jnp.arange(values.shape[2])[None, None]
+  place = (row * values.shape[2] + head, slot) if buffer.ndim == 3 else (row, head, slot)
+  return buffer.at[place].set(_stored(values, buffer.dtype), mode="drop")
+
+
 def read(buffer: Array) -> Array:
   """The keys or values of a buffer."""
   if buffer.dtype != _BITS:
     return buffer
   # Without the barrier XLA fuses the cast with the update, which then is no longer in place.
   return jax.lax.bitcast_convert_type(jax.lax.optimization_barrier(buffer), jnp.bfloat16)
+
+
+def read_packed(buffer: Array, num_rows: int, packing: Packing) -> Array:
+  """As `read`, of a buffer of ``num_rows = G * B`` rows, for the ``G * M`` rows with packed inputs."""
+  most, rows = packing.rows.shape[0], packing.share.shape[0]
+  if most < rows:
+    row = _of_groups(packing.rows, num_rows // rows, num_rows).reshape(-1)
+    buffer = buffer.at[_folded(buffer, num_rows, row)].get(mode="promise_in_bounds")
+  return read(buffer)
+
+
+def _of_groups(row: Array, groups: int, num_rows: int) -> Array:
+  """Rows ``[N]`` of a batch as rows ``[G, N]`` of a cache, which has them once for each group."""
+  return row[None] + jnp.arange(groups, dtype=row.dtype)[:, None] * (num_rows // groups)
 
 
 def _stored(values: Array, dtype) -> Array:
@@ -115,7 +144,7 @@ def num_rows(cache: KVCache) -> int:
 
 def take(cache: KVCache, slots: Array) -> KVCache:
   """The rows ``slots [M]`` int32 of a table of rows, as a cache of ``M`` rows."""
-  rows = lambda buffer: _divided(buffer.at[_folded(cache, buffer, slots)].get(mode="promise_in_bounds"))
+  rows = lambda buffer: _divided(buffer.at[_folded(buffer, num_rows(cache), slots)].get(mode="promise_in_bounds"))
   mask = cache.key_mask.at[slots].get(mode="promise_in_bounds")
   return KVCache(tuple(rows(k) for k in cache.k), tuple(rows(v) for v in cache.v), mask)
 
@@ -132,7 +161,7 @@ def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None,
   if stored(cache) != stored(rows):
     raise ValueError(f"Must have rows of {stored(cache)} for this table, we instead got {stored(rows)}")
   if start is None:
-    whole = lambda table, new: _divided(table.at[_folded(cache, table, slots)].set(new, mode="promise_in_bounds"))
+    whole = lambda table, new: _divided(table.at[_folded(table, num_rows(cache), slots)].set(new, mode="promise_in_bounds"))
     mask = cache.key_mask.at[slots].set(rows.key_mask, mode="promise_in_bounds")
     return KVCache(tuple(map(whole, cache.k, rows.k)), tuple(map(whole, cache.v, rows.v)), mask)
 
@@ -147,7 +176,7 @@ def put(cache: KVCache, rows: KVCache, slots: Array, start: Array | None = None,
   def part(table: Array, new: Array) -> Array:
     starts = jnp.repeat(start, new.shape[0] // start.shape[0])
     values = jax.vmap(lambda row, at: jax.lax.dynamic_slice_in_dim(row, at, width, axis=-2))(new, starts)
-    index = jnp.stack([_folded(cache, table, slots), starts], axis=1)  # [M * Hkv or M, 2]
+    index = jnp.stack([_folded(table, num_rows(cache), slots), starts], axis=1)  # [M * Hkv or M, 2]
     return _divided(jax.lax.scatter(table, index, values, windows, mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS))
 
   return KVCache(tuple(map(part, cache.k, rows.k)), tuple(map(part, cache.v, rows.v)), cache.key_mask)
@@ -158,7 +187,7 @@ def _divided(buffer: Array) -> Array:
   return constrain(buffer, None, "model") if buffer.ndim == 4 else buffer
 
 
-def _folded(cache: KVCache, buffer: Array, slots: Array) -> Array:
+def _folded(buffer: Array, rows: int, slots: Array) -> Array:
   """Rows ``[M * Hkv]`` of a buffer that hold the heads of ``slots [M]``; the slots where heads have an axis of their own."""
-  heads = buffer.shape[0] // num_rows(cache)
+  heads = buffer.shape[0] // rows
   return (slots[:, None] * heads + jnp.arange(heads, dtype=slots.dtype)[None]).reshape(-1)
