@@ -153,5 +153,8 @@ def test_speeds_over_the_batch_are_drawn(tmp_path):
   labels = {"plain": 1.0, "EAGLE": 0.5, "SJD, window auto": 0.8}
   rows = [dict(batch=b, label=label, seconds=[time * b + 0.01 * turn for turn in range(6)])
           for b in (1, 4, 64) for label, time in labels.items()]  # fmt: skip
-  batches.draw({"base": "plain", "source": "scenes", "rows": rows}, tmp_path / "batches.png")
+  raced = batches.measured({"base": "plain", "source": "scenes", "rows": rows})
+  assert list(raced) == ["EAGLE", "SJD, window auto"] and list(raced["EAGLE"]) == [1, 4, 64]
+  given = batches.imposed({"rows": [dict(label="sjd", batch=4, over_plain=dict(median=2.0, low=1.5, high=2.5))]})
+  batches.draw({"scenes": raced, "GPT-B": given}, tmp_path / "batches.png")
   assert (tmp_path / "batches.png").stat().st_size > 5000
