@@ -160,7 +160,7 @@ def edge_and_cloud(**options):
   return Decoder(target, methods.Ciar(draft=draft, tau=0.0, **options))
 
 
-ROWS_OF_CALLS = 4096
+ROWS_OF_CALLS = 2048
 
 
 @functools.cache
@@ -170,6 +170,7 @@ def imposed_calls(imposed, rows=ROWS_OF_CALLS, **options):
 
 
 @pytest.mark.slow
+@pytest.mark.long_runs
 @pytest.mark.parametrize(
   ("calls", "acceptance", "options"),
   [(0.3, 0.7, {}), (0.1, 0.9, {}), (0.3, 0.7, {"early_close": True}), (0.4, 0.5, {"target_prefix": 0.2, "gamma": 2})],
