@@ -88,13 +88,13 @@ def jax_decoder():
   return decode, streamed
 
 
-def torch_decoder(device: str = "cpu", dtype=None):
+def torch_decoder(device: str = "cpu", dtype=None, num_layers: int = 12):
   """The same in eager PyTorch; ``dtype`` is float32 by default."""
   import torch
   from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
   config = LlamaConfig(
-    vocab_size=16384, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
+    vocab_size=16384, hidden_size=768, intermediate_size=2048, num_hidden_layers=num_layers, num_attention_heads=12,
     max_position_embeddings=264, tie_word_embeddings=False, attn_implementation="sdpa",
   )  # fmt: skip
   torch.manual_seed(0)
