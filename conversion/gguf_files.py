@@ -90,8 +90,8 @@ def read(path: Path, architecture: Architecture) -> Source:
   opened = [_open(file) for file in files]
   fields = opened[0][1]  # the first part describes the network
   stored: dict[str, Any] = {}
-  for number, (file, (some, told)) in enumerate(zip(files, opened, strict=True)):
-    place = (told.get("split.no", 0) + 1, told.get("split.count") or 1)
+  for number, (file, (some, own)) in enumerate(zip(files, opened, strict=True)):
+    place = (own.get("split.no", 0) + 1, own.get("split.count") or 1)
     if place != (number + 1, len(files)):
       raise ValueError(f"Must have parts as NAME-00001-of-00002.gguf side by side, {file} is part {place[0]} of {place[1]}")
     for tensor in some:

@@ -50,7 +50,7 @@ class TpuPlans(Experiment):
     for model, device, batch, method in itertools.product(self.models, self.devices, self.batches, self.methods):
       arguments = [model, device, str(batch), method]
       name = f"plan-{key_of([], {'plan': arguments})}"
-      rows.append({"cells": _cells(method, kept.get(name, lambda arguments=arguments: told(*arguments)))})
+      rows.append({"cells": _cells(method, kept.get(name, lambda arguments=arguments: report(*arguments)))})
     return {
       "head": [
         "model", "device", "data x model", "batch", "method", "arguments, GB", "temporary, GB", "of it caches, GB",
@@ -65,7 +65,7 @@ class TpuPlans(Experiment):
     }  # fmt: skip
 
 
-def told(*arguments: str) -> dict[str, Any]:
+def report(*arguments: str) -> dict[str, Any]:
   """The plan of a model, device, batch and method, and its compiled program, or the ``refusal`` of the compiler.
 
   Raises:

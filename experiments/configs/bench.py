@@ -67,7 +67,7 @@ TABLES = {
   "gains_batches": Gains(
     title="What methods with fixed and chosen lengths gain over the batch",
     methods=OVER_BATCH,
-    tokens=32,
+    tokens=36,
     batches=(1, 4, 16, 64),
     acceptances=(0.7,),
     lock_step=False,
@@ -76,7 +76,7 @@ TABLES = {
     title="What methods with fixed and chosen lengths gain over the batch, GPT-L",
     model="llamagen-l",
     methods=OVER_BATCH,
-    tokens=32,
+    tokens=36,
     batches=(1, 4, 16),
     acceptances=(0.7,),
     lock_step=False,

@@ -63,7 +63,7 @@ class CutCalls(Experiment):
     return {
       "head": ["calls", "with a short deadline", "cut by it", "refused at once", "decodes", "other replies", "streams left"],
       "intro": f"{self.devices} devices at once, {seconds:,.0f} s.",
-      "below": f"Memory of the server: {memory.told('call')} The first fifth of the calls is left out of the slope. "
+      "below": f"Memory of the server: {memory.described('call')} The first fifth of the calls is left out of the slope. "
       "Refused at once are calls that could not have been in time.",
       "rows": [{"cells": [*(f"{count:,}" for count in counts.values()), f"{streams:.0f}"]}],
       "figures": counts | {"seconds": seconds, "streams": streams, "memory": memory.as_json()},

@@ -76,14 +76,14 @@ class Edge:
       Its tokens ``[N]``, and the traffic of frames.
     """
     sampling, parts = self.decoder.sampling, self.decoder.parts
-    told = {name: getattr(sampling, name) for name in ("top_p", "cfg_scale")}
-    profile = find_profile(cloud.description, self.codec, top_k=sampling.top_k, **told).id
+    settings = {name: getattr(sampling, name) for name in ("top_p", "cfg_scale")}
+    profile = find_profile(cloud.description, self.codec, top_k=sampling.top_k, **settings).id
     sizes = dict(max_len=self.case.tokens, profile=profile, target_prefix=parts.target_prefix)
     sizes |= dict(pipeline=getattr(self.decoder.method, "pipeline", 1), table_of=link_times.table_of(self.decoder.method))
     text = self.case.prompts[index] if self.pipeline.family.sends_text else None
     with self.pipeline.context():
       edge = edge_stream.Edge(
-        parts.params.draft, parts.drafter, self.codec, temperature=sampling.temperature, **sizes, **told
+        parts.params.draft, parts.drafter, self.codec, temperature=sampling.temperature, **sizes, **settings
       )
       found, traffic = edge.run(*self._row(index), cloud, caption=text, **options)
     return np.asarray(found.tokens[0]), traffic

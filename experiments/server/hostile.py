@@ -157,7 +157,7 @@ def document(report: dict[str, Any], memory: Samples, calls: dict[str, list[floa
     "head": ["input", "number", "slowest, ms", "answers"],
     "intro": f"{number:,} inputs in {report['seconds']:,.0f} s. The server did not end. {unexpected} answers were a status "
     f"that no input should get{': ' if unexpected else ''}{words(report['unexpected'])}.",
-    "below": f"Memory: {memory.told('input')} A device that decoded meanwhile: {len(calls['during all']):,} calls, "
+    "below": f"Memory: {memory.described('input')} A device that decoded meanwhile: {len(calls['during all']):,} calls, "
     f"{report['differing']} decodes with another reply. Its calls, median and p99 in ms: {told}. Attackers, device and "
     f"server share the cores. Of {slow} slow connections the server ended {report['slow_ended']}; the others lasted as long "
     "as the attack.",

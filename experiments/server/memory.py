@@ -40,7 +40,7 @@ class Samples:
     error = math.sqrt((residual**2).sum() / (_BLOCKS - 2) / (x * x).sum())
     return slope, slope - 2.145 * error, slope + 2.145 * error  # quantile of Student's t with 14 degrees of freedom
 
-  def told(self, what: str) -> str:
+  def described(self, what: str) -> str:
     """A sentence."""
     if not self._found:
       return "not sampled."

@@ -49,7 +49,7 @@ def evaluate_scenes(options: dict[str, Any], decoding: DecodeOptions, is_bundle:
   readings = interruptible(scenes.read, images.pixels)
   scores = scenes.score_readings(images.requests, readings)
   report("Comparing with the painter")
-  faithful = interruptible(scenes.compare_with_painter, scores, seed=options["seed"])
+  distances = interruptible(scenes.compare_with_painter, scores, seed=options["seed"])
   rows = [
     {"caption": caption, "task": request.task, **held}
     for caption, request, held in zip(images.captions, scores.requests, scores.held, strict=True)
@@ -57,7 +57,7 @@ def evaluate_scenes(options: dict[str, Any], decoding: DecodeOptions, is_bundle:
   return {
     "images": {"source": images.name, "count": len(images.pixels)} | images.about,
     "scores": _shares(scores),
-    "faithfulness": {aspect: _aspect(aspect, row) for aspect, row in faithful.items()},
+    "unconstrained": {aspect: _aspect(aspect, row) for aspect, row in distances.items()},
     "rows": rows,
     "warnings": images.warnings,
   }
@@ -138,7 +138,7 @@ def _shares(scores: scenes.Scores) -> dict[str, dict[str, dict[str, float]]]:
   return {name: {demand: as_json(share) for demand, share in row.items()} for name, row in table.items()}
 
 
-def _aspect(aspect: str, row: scenes.Faithfulness) -> dict[str, Any]:
+def _aspect(aspect: str, row: scenes.AttributeDistance) -> dict[str, Any]:
   """One aspect, with the frequencies of its values."""
   values = [str(value) for value in scenes.ASPECTS[aspect]]
   return {

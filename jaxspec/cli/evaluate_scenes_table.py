@@ -22,10 +22,10 @@ def print_scenes(console: Console, document: dict[str, Any], out: Path) -> None:
   count = document["images"]["count"]
   print_head(console, document, f"{count} images, percent that do as their captions say, with 95 % intervals")
   console.print(_score_table(document["scores"]))
-  if faithful := document["faithfulness"]:
+  if distances := document["unconstrained"]:
     console.print("What captions leave open, in the images that are right, against the painter", soft_wrap=True)
     console.print()
-    console.print(_faithfulness_table(faithful))
+    console.print(_distances_table(distances))
   else:
     console.print("No image is right: nothing to compare with the painter", soft_wrap=True)
   console.print()
@@ -53,13 +53,13 @@ def _share(figure: dict[str, Any], total: int) -> Text:
   return text.append(f"\n{100 * figure['low']:.0f} to {100 * figure['high']:.0f}", style="not bold")
 
 
-def _faithfulness_table(faithful: dict[str, Any]) -> Table:
+def _distances_table(distances: dict[str, Any]) -> Table:
   """A row by aspect."""
   table = _table()
   table.add_column("")
   for title in ("total variation", "expected if equal", "p", "seen"):
     table.add_column(title, justify="right", no_wrap=True)
-  for aspect, row in faithful.items():
+  for aspect, row in distances.items():
     cells = [f"{row['expected']:.3f}", f"{row['p_value']:.3f}", str(row["count"])]
     table.add_row(aspect, Text(f"{row['distance']:.3f}", style="bold"), *cells)
   return table

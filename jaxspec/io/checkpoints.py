@@ -191,8 +191,8 @@ def digest(path: str | os.PathLike) -> bytes:
   weights = _sha256(file) if file.exists() else document.get("sha256")
   if weights is None:
     raise ValueError(f"Must have {PARAMS_FILE}, or its sha256 in {CONFIG_FILE}, in {path} to name the network")
-  told = {"family": document["family"], "config": document["config"], "weights": weights}
-  return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+  fields = {"family": document["family"], "config": document["config"], "weights": weights}
+  return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).digest()
 
 
 def _sha256(file: Path) -> str:

@@ -252,8 +252,8 @@ def _files_in_words(pinned: hub.Pinned) -> str:
 
 def _unknown(path: Any, config: Mapping[str, Any]) -> str:
   converters = ", ".join(name for name in CONVERTERS if name != AUTO)
-  told = next((repr(config[name]) for name in _RELEASED_FIELDS if config.get(name)), "none that it reads")
-  return f"Must have a network that a converter reads ({converters}), {path} holds {told}"
+  found = next((repr(config[name]) for name in _RELEASED_FIELDS if config.get(name)), "none that it reads")
+  return f"Must have a network that a converter reads ({converters}), {path} holds {found}"
 
 
 def _names(folder: Path) -> Generator[str, None, None]:

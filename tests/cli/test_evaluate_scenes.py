@@ -94,9 +94,9 @@ def test_painted_images_are_right(run, folder, drawn):
   assert table["all"]["right"]["count"] == document["images"]["count"] == NUM
   assert document["images"]["source"] == "painted" and len(document["images"]["names"]) == NUM
   assert [row["caption"] for row in document["rows"]] == captions and all(row["right"] for row in document["rows"])
-  faithful = document["faithfulness"]
-  assert {"cell", "size", "background"} <= set(faithful) <= set(scenes.ASPECTS)
-  for row in faithful.values():
+  distances = document["unconstrained"]
+  assert {"cell", "size", "background"} <= set(distances) <= set(scenes.ASPECTS)
+  for row in distances.values():
     assert set(row) == {"distance", "expected", "p_value", "count", "images", "painter"}
     assert 0 <= row["distance"] <= 1 and 0 < row["p_value"] <= 1 and row["count"] > 0
     assert sum(row["images"].values()) == pytest.approx(1) and sum(row["painter"].values()) == pytest.approx(1)
@@ -116,7 +116,7 @@ def test_other_captions_are_not_right(run, folder, drawn):
   right = document["scores"]["all"]["right"]
   assert right["value"] <= 1 / NUM and right["low"] <= right["value"] < right["high"]
   assert document["scores"]["all"]["clean"]["value"] == 1
-  assert document["faithfulness"] or "No image is right" in outcome.stdout
+  assert document["unconstrained"] or "No image is right" in outcome.stdout
 
 
 def test_captions_of_the_grammar(run, painting_bundle, without_painter, tmp_path):
@@ -205,7 +205,7 @@ def test_bundle_of_scenes(run, tmp_path):
   bundle = make_fake_bundle(tmp_path / "tiny", target=target, draft=draft, tokenizer=SCENE_TOKENIZER, method="ar")
   document, outcome = _call(run, bundle, "--num", 5, "--batch", 3, "--save-images", "kept")
   assert document["images"]["counters"]["target_calls"] == 5 * 36 and document["images"]["settings"]["method"] == "ar"
-  assert document["scores"]["all"]["right"]["value"] == 0 and document["faithfulness"] == {}
+  assert document["scores"]["all"]["right"]["value"] == 0 and document["unconstrained"] == {}
   assert "No image is right" in outcome.stdout and len(list((tmp_path / "kept").glob("*.png"))) == 5
   again, _ = _call(run, tmp_path / "kept")
   assert again["scores"] == document["scores"]

@@ -141,13 +141,20 @@ def test_speeds_beside_the_default():
     if (found := statistics_of_tables.over_best_fixed(row, batches)) is not None:
       chosen.setdefault(row["label"], []).append(round(found.median, 2))
   lengths, windows = chosen["speculative, gamma auto"], chosen["SJD, window auto"]
-  assert min(lengths) == 0.95 and max(lengths) == 1.0 and len(lengths) == len(windows) == 4
-  over = {
-    (row["label"], row["batch"]): statistics_of_tables.over(row, batches, "plain decoding").median for row in batches["rows"]
-  }
-  drafted = [ratio for (label, _), ratio in over.items() if label.startswith(("speculative", "EAGLE"))]
-  assert (round(min(drafted), 1), round(max(drafted), 1)) == (1.5, 2.7)
-  assert [round(over["SJD, window auto", batch], 2) for batch in (16, 64)] == [0.97, 0.79]
+  assert (min(lengths), max(lengths)) == (0.98, 1.01) and len(lengths) == len(windows) == 4
+  assert windows[0] == 0.96 and (min(windows[1:]), max(windows[1:])) == (1.19, 1.56)
+  ratio = lambda row: statistics_of_tables.over(row, batches, "plain decoding")
+  over = {(row["label"], row["batch"]): ratio(row) for row in batches["rows"]}
+  drafted = [found.median for (label, _), found in over.items() if label.startswith(("speculative", "EAGLE"))]
+  assert (round(min(drafted), 1), round(max(drafted), 1)) == (1.4, 2.5)
+  auto = [round(over["SJD, window auto", batch].median, 2) for batch in (1, 4, 16, 64)]
+  assert (min(auto), max(auto)) == (1.37, 2.11)
+  fixed = [round(over[f"SJD, window {size}", batch].median, 2) for size in (3, 7) for batch in (16, 64)]
+  assert (min(fixed), max(fixed)) == (0.65, 0.87)
+  calls = [
+    row["target_calls"] for row in batches["rows"] if row["batch"] == 1 and row["label"] in ("SJD, window 7", "SJD, window auto")
+  ]
+  assert (min(map(min, calls)), max(map(max, calls))) == (31, 107)
 
 
 def test_limits_of_groups():

@@ -39,7 +39,7 @@ def test_a_row_says_both(tmp_path, monkeypatch):
 
 def test_what_fails_is_one_line():
   with pytest.raises(ValueError, match="a published model or a checkpoint folder, we instead got 'nothing'"):
-    tpu_plans.told("nothing", "v5e:2x2", "1", "ar")
+    tpu_plans.report("nothing", "v5e:2x2", "1", "ar")
 
 
 OWN = "JaxRuntimeError, INTERNAL: RET_CHECK failure (x.cc:390) of it"

@@ -20,6 +20,7 @@ def race_columns(document: Document) -> list[Column]:
   columns += [Column("cloud calls, %", calls_in_percent), Column("edge passes", edge_passes)] if of_cloud else [ALPHA]
   if not of_cloud:
     columns += [Column("target calls", race_calls), Column("tokens per call", tokens_per_call)]
+    columns += [Column("memory, MB", lambda row, document: f"{row['bytes'] / 1e6:,.0f}" if "bytes" in row else "")]
   return columns + [
     Column("ms per token", ms_per_token) if document.get("ends") else Column("ms per image", ms),
     Column(f"speed over {document['base']}", speed),
@@ -27,7 +28,6 @@ def race_columns(document: Document) -> list[Column]:
     Column("p, Holm", lambda row, document: "" if ratio(row) is None else f"{ratio(row)[1]:.2g}"),
     Column(f"over {document.get('against')}, 95 %", against),
     Column("over its best fixed length", lambda row, document: spread(statistics.over_best_fixed(row, document))),
-    Column("memory, MB", lambda row, document: f"{row['bytes'] / 1e6:,.0f}" if "bytes" in row else ""),
     Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
     Column("floor by tokens", lambda row, document: f"{row['token_floor']:.2f}" if "token_floor" in row else ""),
     Column("floor by passes", lambda row, document: f"{row['pass_floor']:.2f}" if "pass_floor" in row else ""),
@@ -104,8 +104,7 @@ def race_intro(document: Document) -> str:
     f"process. Ratios are of the{' seconds per token of the' if document.get('ends') else ''} "
     "two runs of one turn, median [lowest, highest]; above 1 the row is faster. The interval is of the median, by its order "
     "statistics, where there are turns enough; p by flips of signs, corrected over the rows (Holm)."
-    + (MEMORY if any("bytes" in row for row in document["rows"]) else "")
-    + (FLOOR if document["layout"] == "cloud" else "")
+    + (FLOOR if document["layout"] == "cloud" else MEMORY if any("bytes" in row for row in document["rows"]) else "")
     + (TOKEN_FLOOR if any("token_floor" in row for row in document["rows"]) else "")
     + (PASS_FLOOR if any("pass_floor" in row for row in document["rows"]) else "")
     + (f" A draft token costs {cost}; the formula takes that and alpha, and a wide pass for free." if costs else "")

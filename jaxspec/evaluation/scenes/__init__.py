@@ -1,15 +1,6 @@
 """Scenes: a small world of images with captions, its painter, and a reader that scores images exactly."""
 
 from jaxspec.evaluation.scenes.captions import caption_of, parse, unknown_words, vocabulary
-from jaxspec.evaluation.scenes.faithful import (
-  ASPECTS,
-  Distance,
-  Faithfulness,
-  closer,
-  compare_sets,
-  compare_with_painter,
-  distance_between,
-)
 from jaxspec.evaluation.scenes.painter import paint, paint_batch
 from jaxspec.evaluation.scenes.reader import Reading, read
 from jaxspec.evaluation.scenes.requests import TASKS, Phrase, Request
@@ -24,6 +15,15 @@ from jaxspec.evaluation.scenes.score import (
   score_readings,
   summarise,
 )
+from jaxspec.evaluation.scenes.unconstrained import (
+  ASPECTS,
+  AttributeDistance,
+  Distance,
+  closer,
+  compare_sets,
+  compare_with_painter,
+  distance_between,
+)
 from jaxspec.evaluation.scenes.world import FLAT_WORLD, IMAGE_SIZE, MATERIALS, NOUNS, TEXTURED_WORLD, Object, Scene
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
   "TASKS",
   "TEXTURED_WORLD",
   "Distance",
-  "Faithfulness",
+  "AttributeDistance",
   "Object",
   "Phrase",
   "Reading",

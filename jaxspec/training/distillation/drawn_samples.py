@@ -71,7 +71,7 @@ def draw_samples(
   pipeline.family.release()
   chosen = epochs_of(np.arange(condition.batch_size), drawing.batch, (drawing.seed, 2))
   first = done = len(tokens)
-  told = time.monotonic()
+  kept_at = time.monotonic()
   progress("Drawing samples")
   for index in range(done // drawing.batch, -(-drawing.num_samples // drawing.batch)):
     at = chosen(index)
@@ -84,8 +84,8 @@ def draw_samples(
     lengths, rows = np.concatenate([lengths, np.asarray(out.lengths, np.int32)]), np.concatenate([rows, np.int32(at)])
     done = len(tokens)
     progress.step(min(done, drawing.num_samples), drawing.num_samples, "sample", since=first)
-    if time.monotonic() - told > KEEP_EVERY_S:
-      told = time.monotonic()
+    if time.monotonic() - kept_at > KEEP_EVERY_S:
+      kept_at = time.monotonic()
       _keep(file, origin, tokens, lengths, rows)
   if done > first:
     _keep(file, origin, tokens, lengths, rows)

@@ -17,13 +17,13 @@ from jaxspec.evaluation.scenes import (
   distance_between,
   draw,
   draw_scene,
-  faithful,
   holds,
   parse,
   sample_scene,
   score_images,
   score_readings,
   summarise,
+  unconstrained,
 )
 from jaxspec.evaluation.scenes.held_out import reasons
 from jaxspec.statistics import share
@@ -198,7 +198,7 @@ def test_which_of_two_methods_is_nearer_to_a_third():
 def test_p_values_of_equal_distributions_are_valid(monkeypatch):
   # The scenes are equal in each of the 100 comparisons, so they are drawn and counted once.
   drawn = []
-  monkeypatch.setattr(faithful, "open_values", functools.cache(faithful.open_values))
+  monkeypatch.setattr(unconstrained, "open_values", functools.cache(unconstrained.open_values))
 
   def with_painter(seed):
     calls = itertools.count()
@@ -210,7 +210,7 @@ def test_p_values_of_equal_distributions_are_valid(monkeypatch):
       assert known == request
       return scene
 
-    monkeypatch.setattr(faithful, "sample_scene", draw_once)
+    monkeypatch.setattr(unconstrained, "sample_scene", draw_once)
     return compare_with_painter(painted(seed, 40), draws=39)
 
   for compare in (

@@ -48,8 +48,8 @@ def test_a_slope_is_found_and_a_flat_line_is_flat():
     assert low < slope < high and high - low < 3 and abs(value - slope) < 1.5
   few = Samples()
   few.add(1, 10**6)
-  assert math.isnan(few.slope()[0]) and "1 MB" in few.told("call") and "bytes" not in few.told("call")
-  assert Samples().told("call") == "not sampled."
+  assert math.isnan(few.slope()[0]) and "1 MB" in few.described("call") and "bytes" not in few.described("call")
+  assert Samples().described("call") == "not sampled."
 
 
 def test_parts_of_a_round_add_up():

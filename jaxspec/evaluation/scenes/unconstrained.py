@@ -50,7 +50,7 @@ ASPECTS: dict[str, tuple] = {
 _NUMBERS = {aspect: {value: number for number, value in enumerate(values)} for aspect, values in ASPECTS.items()}
 
 
-class Faithfulness(NamedTuple):
+class AttributeDistance(NamedTuple):
   """Comparison of one attribute between two sets of images.
 
   Attributes:
@@ -92,7 +92,7 @@ def open_values(request: Request, reading: Reading) -> dict[str, np.ndarray]:
   return counts
 
 
-def compare_sets(first: Scores, second: Scores, *, permutations: int = 999, seed: int = 0) -> dict[str, Faithfulness]:
+def compare_sets(first: Scores, second: Scores, *, permutations: int = 999, seed: int = 0) -> dict[str, AttributeDistance]:
   """Compares two methods, attribute by attribute.
 
   All images of a request are one cluster. A permutation swaps the two methods within random clusters, so the test is valid
@@ -173,7 +173,7 @@ def closer(
   return Difference(value, value - half, value + half, _p_value(np.abs(null), abs(value)), error, count)
 
 
-def compare_with_painter(scores: Scores, *, draws: int = 199, seed: int = 0) -> dict[str, Faithfulness]:
+def compare_with_painter(scores: Scores, *, draws: int = 199, seed: int = 0) -> dict[str, AttributeDistance]:
   """Compares a set with the distribution of the painter for the same captions.
 
   For every correct image the painter draws ``draws`` scenes of its caption. All of them together are the reference. Each
@@ -257,10 +257,10 @@ def _distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
   return np.where((totals[0] > 0) & (totals[1] > 0), np.abs(shares[0] - shares[1]).sum(-1) / 2, 0.0)
 
 
-def _result(first: np.ndarray, second: np.ndarray, null: np.ndarray) -> Faithfulness:
+def _result(first: np.ndarray, second: np.ndarray, null: np.ndarray) -> AttributeDistance:
   distance = float(_distances(first, second))
   shares = first / first.sum(), second / second.sum()
-  return Faithfulness(distance, float(null.mean()), _p_value(null, distance), int(first.sum()), *shares)
+  return AttributeDistance(distance, float(null.mean()), _p_value(null, distance), int(first.sum()), *shares)
 
 
 def _p_value(null: np.ndarray, found: float) -> float:
