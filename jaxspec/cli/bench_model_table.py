@@ -37,12 +37,13 @@ def render(report: dict[str, Any]) -> str:
   for cell in report["cells"]:
     accepted = "" if cell["accepted_of_tested"] is None else f"{cell['accepted_of_tested']:.3f}"
     even = "none" if cell["break_even"] is None else f"{cell['break_even']:.2f}"
-    even = even if cell["calls"] is None and cell["acceptance"] is not None else ""
+    even = even if None not in (cell["acceptance"], cell["round_ms"]) and cell["calls"] is None else ""
+    round_ms = "" if cell["round_ms"] is None else f"{cell['round_ms']:.1f}"
     efficiency = "" if cell["loop_efficiency"] is None else span(cell["loop_efficiency"])
     waiting = "" if cell["over_lock_step"] is None else span(cell["over_lock_step"])
     lines.append(
       f"| {cell['batch']} | {_given(cell['acceptance'])} | {_given(cell['calls'])} | {span(cell['over_plain'])} | {waiting} "
-      f"| {cell['tokens_per_call']:.2f} | {accepted} | {cell['round_ms']:.1f} | {_floors(cell, cell['round_ms'])} | {even} "
+      f"| {cell['tokens_per_call']:.2f} | {accepted} | {round_ms} | {_floors(cell, cell['round_ms'])} | {even} "
       f"| {efficiency} | {cell['first_call_s']:.1f} |"
     )
   note = (
@@ -61,7 +62,9 @@ def _given(given: float | dict[str, Any] | None) -> str:
   return "" if given is None else f"{given:g}"
 
 
-def _floors(cell: dict[str, Any], measured_ms: float) -> str:
-  """Three columns."""
+def _floors(cell: dict[str, Any], measured_ms: float | None) -> str:
+  """Three columns; empty without a time."""
+  if measured_ms is None:
+    return " |  | "
   shares = (f"{cell[f'{name}_floor_ms'] / measured_ms:.0%}" for name in ("memory", "arithmetic"))
   return " | ".join([f"{cell['read_bytes'] / 1e6:,.1f}", *shares])

@@ -316,8 +316,8 @@ class CiarDrafter(Drafter):
     def goes_on(carry: _Round) -> Array:
       """Whether the edge takes another step; with rounds of their own, it stops when a third of the rows ask.
 
-      The target's pass for few rows costs about half of that for all (`CiarVerifier.most_rows`). With fewer of them in a pass
-      there are more passes, with more of them most rows wait.
+      The target's pass for few rows costs less than that for all (`CiarVerifier.most_rows`). With fewer rows in a pass there
+      are more passes, with more of them most rows wait.
       """
       goes_on = jnp.any(carry.active)
       if not own_rounds:

@@ -13,6 +13,7 @@ import jax
 
 from jaxspec.core.expected_tokens import acceptance_for
 from jaxspec.core.options import values_of
+from jaxspec.drafters.auto_length import AutoLengthDrafter
 from jaxspec.methods import Method, Plain
 from jaxspec.planning.devices import Slice
 from jaxspec.planning.plan import make_plan
@@ -106,7 +107,7 @@ class ImposedBench:
       (``floor_ms`` takes for each pass the larger one; with calls, of an exchange), ``break_even`` (the acceptance at which
       a bare round costs its plain steps; None if there is none, and with calls), ``loop_efficiency``, ``first_call_s``; with
       lock step ``over_lock_step`` (pairwise ratios of seconds, else None). Without drafts ``round_ms`` is the time of a
-      pass, and figures of drafts and of bare rounds are None.
+      pass, and figures of drafts and of bare rounds are None. With chosen draft lengths all figures of a round are None.
     Raises:
       ValueError: for a recording of another method or of shorter drafts, or calls that the method cannot make.
     """
@@ -132,6 +133,13 @@ class ImposedBench:
     round_s = fast_s / passes if rounds is None else rounds.round_s
     share = lambda given: given if isinstance(given, float | int | None) else given.acceptance
     called = calls.calls if isinstance(calls, RecordedAcceptance) else calls
+    varies = isinstance(decoder.parts.drafter, AutoLengthDrafter)
+    of_round: dict[str, Any] = {
+      "round_ms": 1e3 * round_s,
+      **self._floors(method, share(acceptance), called),
+      "break_even": None if imposes_calls or not drafts else break_even(round_s / step_s, drafts, bonus=bonus),
+      "loop_efficiency": None if rounds is None else rounds.efficiency._asdict(),
+    }
     return {
       "over_plain": found.over_plain._asdict(),
       "over_lock_step": found.over("lock step")._asdict() if lock_step else None,
@@ -139,10 +147,7 @@ class ImposedBench:
       "tokens_per_call": found.tokens_per_call,
       "accepted_of_tested": found.accepted_of_tested if is_chain else None,
       "step_ms": 1e3 * step_s,
-      "round_ms": 1e3 * round_s,
-      **self._floors(method, share(acceptance), called),
-      "break_even": None if imposes_calls or not drafts else break_even(round_s / step_s, drafts, bonus=bonus),
-      "loop_efficiency": None if rounds is None else rounds.efficiency._asdict(),
+      **(dict.fromkeys(of_round) if varies else of_round),
       "first_call_s": first_s,
     }
 

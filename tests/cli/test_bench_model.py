@@ -97,6 +97,17 @@ def test_the_network_of_a_folder(run, class_models):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_measurements")
+def test_chosen_lengths_have_no_figures_of_a_round(run, class_models):
+  words = ("bench-model", "--model", class_models / "target", "--draft-layers", 1, "--acceptance", 0.7, "--repeats", 1)
+  outcome = run(*words, "--gamma", "auto", "--out", "figures.json")
+  assert outcome.exit_code == 0, outcome.output
+  (cell,) = json.loads(open("figures.json").read())["cells"]
+  assert {cell[name] for name in ("round_ms", "read_bytes", "memory_floor_ms", "break_even", "loop_efficiency")} == {None}
+  assert cell["over_plain"]["median"] > 0 and cell["tokens_per_call"] >= 1 and "|  |  |  |  |  |  | " in outcome.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_measurements")
 def test_a_method_without_drafts(run, class_models):
   """Rows in parallel: as many passes as their schedule has, and no acceptance."""
   outcome = run(

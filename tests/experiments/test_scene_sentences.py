@@ -152,9 +152,24 @@ def test_speeds_beside_the_default():
   fixed = [round(over[f"SJD, window {size}", batch].median, 2) for size in (3, 7) for batch in (16, 64)]
   assert (min(fixed), max(fixed)) == (0.65, 0.87)
   calls = [
-    row["target_calls"] for row in batches["rows"] if row["batch"] == 1 and row["label"] in ("SJD, window 7", "SJD, window auto")
+    row["target_calls"]
+    for row in batches["rows"]
+    if row["batch"] == 1 and row["label"] in ("SJD, window 7", "SJD, window auto")
   ]
   assert (min(map(min, calls)), max(map(max, calls))) == (31, 107)
+
+
+def test_speeds_over_the_batch_at_a_published_size():
+  """results/speed.md: fixed and chosen lengths on GPT-B."""
+  rows = committed()["bench_gains_batches"]["rows"]
+  over = {(row["label"], row["batch"]): round(row["over_plain"]["median"], 2) for row in rows}
+  windows, chosen = "SJD, window 7", "SJD, window auto"
+  assert (over[windows, 1], over[chosen, 1], over[chosen, 4]) == (2.25, 2.01, 1.34)
+  large = {label: [over[label, 16], over[label, 64]] for label, _ in over}
+  fixed = [ratio for label, ratios in large.items() if not label.endswith("auto") for ratio in ratios]
+  auto = [ratio for label, ratios in large.items() if label.endswith("auto") for ratio in ratios]
+  assert (min(fixed), max(fixed)) == (0.28, 0.60) and (min(auto), max(auto)) == (0.92, 0.98)
+  assert max(ratio for (label, batch), ratio in over.items() if batch == 4 and not label.endswith("auto")) < 1
 
 
 def test_limits_of_groups():

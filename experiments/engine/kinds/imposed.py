@@ -12,11 +12,16 @@ def span(row: RowDocument, name: str) -> str:
 
 
 def share(name: str):
-  return lambda row, document: f"{100 * row[f'{name}_floor_ms'] / row['round_ms']:.0f} %"
+  """Of a floor; empty where lengths are chosen, so that a round has no time."""
+
+  def cell(row: RowDocument, document: Document) -> str:
+    return "" if row["round_ms"] is None else f"{100 * row[f'{name}_floor_ms'] / row['round_ms']:.0f} %"
+
+  return cell
 
 
 def break_even(row: RowDocument, document: Document) -> str:
-  if row["acceptance"] is None:
+  if row["acceptance"] is None or row["round_ms"] is None:
     return ""
   return "none" if row["break_even"] is None else f"{row['break_even']:.2f}"
 
