@@ -21,7 +21,7 @@ from jaxspec.training.distillation.training import Training, export, join
 from tests.cli.fake_bundle import make_fake_bundle
 from tests.training.sharing import share_step
 
-NUM, HELD_OUT = 132, 128
+NUM, HELD_OUT = 36, 32
 CAPTIONS = ("red apple", "blue cat", "sleeping cat")
 
 
