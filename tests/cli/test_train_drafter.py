@@ -14,7 +14,6 @@ from PIL import Image
 
 from conversion import emu3
 from jaxspec.io.bundle import read_bundle
-from jaxspec.training.distillation.students import STUDENTS
 from tests.cli import fake_bundle, fake_language
 from tests.models import emu3_golden
 
@@ -41,8 +40,9 @@ def own(class_models, tmp_path):
 
 @pytest.mark.slow
 def test_a_training_is_drawn_stopped_resumed_and_decodes(run, fails, own, tmp_path):
-  """A stopped and resumed training has the losses of an undisturbed one on two devices that share every batch, up to the order
-  of sums; another one is refused. On one device, they are the same bit for bit: tests/training/test_edge_training.py."""
+  """A stopped and resumed training has the losses of an undisturbed one on two devices that share every batch, up to the
+  order of sums; another one is refused. On one device, they are the same bit for bit: tests/training/test_edge_training.py.
+  """
   short_run = ("train", "inter-head", "--model", "own", *short(num_layers=1))
   config = tmp_path / "run.toml"
   config.write_text("batch_size = 2\n[loop]\nnum_steps = 4\n[loss]\nvariation = 1.0\n")
@@ -89,22 +89,22 @@ def test_spatial_heads_draft(run, fails, own):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["block-head", "draft"])
-def test_a_text_target_and_a_draft_of_its_own(run, tmp_path, kind):
-  """A head on features is that of the target of the next test."""
-  config = dataclasses.replace(fake_language.TARGET, num_layers=2 if kind == "draft" else 1)  # a draft has fewer
+def test_a_text_target_and_a_head_of_its_own(run, tmp_path):
+  """A chain of features is trained in the next test, a draft that is cut from a text network in
+  tests/experiments/test_cut_draft.py."""
+  config = dataclasses.replace(fake_language.TARGET, num_layers=1)
   fake_bundle.save_random(tmp_path / "text", config, 0, scale=0.2)
   fake_language.tokenizer().save(str(tmp_path / "text" / "tokenizer.json"))
   (tmp_path / "beginnings.txt").write_text("a b\nc\n")
   steps = {"loop.num_steps": 24, "loop.eval_every": 8, "optimizer.warmup_steps": 2} | IN_ONE_GO
-  outcome = run("train", kind, "--model", "text", "--prompt-file", "beginnings.txt", "--max-tokens", 8, *short(**steps))
+  outcome = run(
+    "train", "block-head", "--model", "text", "--prompt-file", "beginnings.txt", "--max-tokens", 8, *short(**steps)
+  )
   assert outcome.exit_code == 0, (outcome.output, outcome.exception)
-  name = {"block-head": "block-2", "draft": "draft-1"}[kind]
-  losses = [json.loads(line)["loss"] for line in Path("runs", name, "eval.jsonl").read_text().splitlines()]
+  losses = [json.loads(line)["loss"] for line in Path("runs/block-2/eval.jsonl").read_text().splitlines()]
   assert losses[-1] < losses[0]
-  method = STUDENTS[kind].method
-  options = ("--model", "text", "--draft-model", f"runs/{name}/{name}", "--max-tokens", 6)
-  outcome = run("generate", "--text", "a", *options, "--method", method)
+  options = ("--model", "text", "--draft-model", "runs/block-2/block-2", "--max-tokens", 6)
+  outcome = run("generate", "--text", "a", *options, "--method", "block-head")
   assert outcome.exit_code == 0 and "acceptance rate" in outcome.stdout, outcome.output
 
 
