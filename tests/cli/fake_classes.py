@@ -21,7 +21,7 @@ MAR = MARConfig(
 CAUSAL = CausalTokensConfig(**_TOKENS, dim=8, num_layers=1, num_heads=2)
 
 
-def make(path: Path, network) -> Path:
+def make(path: Path, network, steps: int | str = 5) -> Path:
   """Writes a bundle whose target and draft are random networks of one config; returns its folder."""
   save_random(path / "vae", VAE, 0)
   save_random(path / "target", network, 1, scale=0.2)
@@ -32,7 +32,7 @@ def make(path: Path, network) -> Path:
     drafts={"small": "draft"},
     parts={"vae": "vae", "classes": list(CLASSES), "latent_scale": 0.5},
     method="cspd",
-    sampling={"steps": 5},
+    sampling={"steps": steps},
     options={"gamma": 2, "num_iter": 2},
   )
   return path

@@ -74,13 +74,11 @@ def test_measured_on_a_bundle(audited):
   "options",
   [
     ("sjd", "--recycle", "fresh"),
-    ("sjd", "--initial", "above"),
-    ("speculative",),
-    ("eagle-chain",),
     ("eagle", "--tree-size", 6),
   ],
 )
 def test_exact_methods_are_exact(audited, options):
+  """A chain and a tree; the audit of each rule is enumerated in tests/evaluation and tests/rules."""
   document, _ = audited("--method", *options, "--cfg-scale", 2, "--top-p", 0.9, "--prompts", 2, "--window", 4)
   (row,) = document["rows"]
   assert document["exact"] and row["worst"]["tv"] < 1e-5 and abs(row["kl"]["value"]) < 1e-5

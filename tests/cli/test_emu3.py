@@ -7,7 +7,7 @@ from tests.models import emu3_golden as golden
 from tests.run import tiny_chameleon
 
 # Row ends are those of the base that Emu3 shares with Chameleon, whose test has every kind of drafts.
-WINDOWS = ("ar", "speculative", "eagle-chain")
+WINDOWS = ("speculative", "eagle-chain")
 
 
 @pytest.mark.slow

@@ -50,14 +50,6 @@ def test_compare_greedy(generate):
 
 
 @pytest.mark.slow
-def test_feature_chains_compare_greedy(generate):
-  options = ("--method", "eagle-chain", "--gamma", 3, "--cfg-scale", 2, "--temperature", 0)
-  document, outcome = generate("a red apple", *options, "--compare", "--repeats", 1)
-  assert tokens(document, "eagle-chain") == tokens(document, "ar")
-  assert document["settings"]["draft"] == "feature" and "draft feature, gamma 3" in outcome.stdout
-
-
-@pytest.mark.slow
 def test_trees_compare_greedy(generate):
   """The draft of the right family is found, and greedy trees give the images of greedy plain decoding."""
   trees = ("--method", "eagle", "--tree-size", 5, "--tree-top-k", 2, "--tree-depth", 2)
@@ -68,9 +60,7 @@ def test_trees_compare_greedy(generate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "method,words", [("sjd", "window 5"), ("gsd", "window 5, group-size 4"), ("lantern", "num-neighbours 3, factor 3")]
-)
+@pytest.mark.parametrize("method,words", [("sjd", "window 5"), ("lantern", "num-neighbours 3, factor 3")])
 def test_methods_of_chains(generate, method, words):
   """Each method runs on a batch with guidance, with its name and its calls; other options are not read."""
   options = ("--window", 5, "--group-size", 4, "--num-neighbours", 3, "--factor", 3, "--cfg-scale", 2)

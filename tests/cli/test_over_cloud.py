@@ -323,22 +323,18 @@ def images(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sqs", "ciar"])
-def test_images_with_guidance(run, images, name):
+def test_images_with_guidance(run, images):
   """The same pixels; captions are encoded on both sides."""
   folder, edge = images
-  options = dict(coding="trimmed", **OPTIONS) if name == "sqs" else dict(verify="exact", tau=0.5, gamma=4)
-  served = {"sqs": Sqs, "ciar": Ciar}[name](**options)
-  draft = ("--draft", "edge") if name == "ciar" else ()
-  settings = ("red apple", "cat on blue", "--method", name, *flags(**options), *draft, *JSON)
+  options = dict(verify="exact", tau=0.5, gamma=4)
+  settings = ("red apple", "cat on blue", "--method", "ciar", *flags(**options), "--draft", "edge", *JSON)
   settings += ("--matmul-precision", "float32")
-  with jaxspec.serve(folder, methods=[served], matmul_precision="float32", **SIZES) as server:
+  with jaxspec.serve(folder, methods=[Ciar(**options)], matmul_precision="float32", **SIZES) as server:
     where = ("--checkpoint", edge, "--cloud", server.address)
     found = decoded(run("generate", *settings, *where, "--out", "far.png", "--heatmap", "map.png"))
   wanted = decoded(run("generate", *settings, "--checkpoint", folder, "--out", "near.png"))
-  assert [row[name]["tokens"] for row in found["images"]] == [row[name]["tokens"] for row in wanted["images"]]
-  if name == "ciar":
-    assert found["cloud"] == wanted["cloud"]
+  assert [row["ciar"]["tokens"] for row in found["images"]] == [row["ciar"]["tokens"] for row in wanted["images"]]
+  assert found["cloud"] == wanted["cloud"]
   from PIL import Image
 
   pixels = [np.asarray(Image.open(file)) for file in ("far.png", "near.png")]
@@ -346,16 +342,11 @@ def test_images_with_guidance(run, images, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coding", ["lazy", "half"])
-def test_the_shipped_pair(run, coding, tmp_path):
+def test_the_shipped_pair(run, tmp_path):
   """Cut to one block, eight seeds: over a server text and bits are those of one process that decodes row by row, as an
-  edge does.
-
-  Of replies in one part and in two; tests/serving has all codings. In larger batches sums are rounded in another order,
-  which ``half`` can make visible in one process too.
-  """
+  edge does. tests/serving has all codings."""
   shallow.write(tmp_path, "wordnet")  # the name loads it here
-  options = dict(coding=coding, sparsifier="topk", support=32, max_drafts=6)
+  options = dict(coding="lazy", sparsifier="topk", support=32, max_drafts=6)
   texts = ("--checkpoint", "wordnet", "--text", "river: a", "--max-tokens", 24, "--samples", 8)
   settings = (*texts, "--method", "sqs", *flags(**options), *JSON, "--matmul-precision", "float32")
   sizes = dict(max_len=24, max_prompt=32, matmul_precision="float32", **SIZES)

@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "converting.md"
 C2I = LlamaGenConfig(num_layers=2, dim=16, num_heads=2, vocab_size=16, num_tokens=16, num_classes=1000, multiple_of=16)
 VQ = LlamaGenVQConfig(base_channels=32, multipliers=(1, 1), num_res_blocks=1, z_channels=8, codebook_size=16, codebook_dim=4)
 # Additional arguments for a tiny network, or for a short run, by the first words of a line.
-SHORT = ("loop.num_steps=2", "num_samples=132", "num_held_out=4", "batch_size=2", "optimizer.warmup_steps=1")
+SHORT = ("loop.num_steps=2", "num_samples=44", "num_held_out=4", "batch_size=2", "optimizer.warmup_steps=1")
 BESIDES = {
   "jaxspec convert llamagen ": ("--config", "tiny.json"),
   "jaxspec bench ": ("--repeats", "1"),
@@ -63,7 +63,7 @@ def test_the_page_from_released_files_to_heads(run, tmp_path, monkeypatch):
   assert own.defaults.sampling == {"cfg_scale": 4.0, "top_k": 2000} and own.defaults.options == {"gamma": 3}
   with np.load("own.npz") as samples:
     rows = samples["prompt_rows"]
-    assert samples["tokens"].shape == (132, 16) and len(set(rows)) == 132 and rows.max() < 1000
+    assert samples["tokens"].shape == (44, 16) and len(set(rows)) == 44 and rows.max() < 1000
   audits = [text for line, text in said.items() if line.startswith("jaxspec audit")]
   assert re.search("class (207|360)", audits[0])  # the worst token of an exact method is one of rounding
   assert "6 images" in audits[1] and "draft draft-1" in audits[2]

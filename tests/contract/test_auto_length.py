@@ -21,14 +21,13 @@ from jaxspec.drafters.eagle_chain import EagleChainDrafter
 from jaxspec.drafters.jacobi_drafter import JacobiDrafter
 from jaxspec.drafters.spatial_drafter import SpatialDrafter
 from jaxspec.models.conditions import ClassLabels
-from jaxspec.rules.block_rule import block
 from jaxspec.run.round_times import forced
 from jaxspec.testing import Tape, enumerate_outcomes, first_draw, round_draws
 from jaxspec.verifiers.target import no_feedback, target_features, target_logits
 from tests.contract import networks
 from tests.contract.cases import ROWS, Case
 from tests.contract.cases import N as LENGTH
-from tests.contract.test_enumeration import BLOCK, TABLES, WARP, V, _halves, _head_side, _side
+from tests.contract.test_enumeration import TABLES, WARP, V, _halves, _head_side, _side
 from tests.helpers import slow_but
 
 N, WIDTHS = 5, (0, 1, 2)
@@ -69,23 +68,21 @@ def _alone(drafter, verifier):
   return jax.jit(jax.vmap(one, in_axes=(None, 0)))
 
 
-def _tape(tests=(2, 2)):
-  """Rounds 0 and 1 have at most 2 and 1 drafts, rounds 2 and 3 none; ``tests`` are the cells of those of round 0."""
+def _tape():
+  """Rounds 0 and 1 have at most 2 and 1 drafts, rounds 2 and 3 none."""
   drafted = [(rng.Stream.DRAFT, 0, 0), (rng.Stream.DRAFT, 0, 1), (rng.Stream.DRAFT, 1, 0)]
   judged = [first_draw(), *round_draws(0, tests=2), *round_draws(1, tests=1), *round_draws(2), *round_draws(3)]
-  return Tape.all_outcomes(dict.fromkeys([*drafted, *judged], 2) | dict(zip(round_draws(0, tests=2), tests)))
+  return Tape.all_outcomes(dict.fromkeys([*drafted, *judged], 2))
 
 
-def _verifier(feedback_fn, rule=jaxspec.lossless):
-  return jaxspec.TargetVerifier(HOST, rule, warp=WARP, feedback_fn=feedback_fn, widths=(1, 2))
+def _verifier(feedback_fn):
+  return jaxspec.TargetVerifier(HOST, jaxspec.lossless, warp=WARP, feedback_fn=feedback_fn, widths=(1, 2))
 
 
-@pytest.mark.parametrize("family", slow_but([*FAMILIES, "chain, block"], ["chain"]))
+@pytest.mark.parametrize("family", slow_but(FAMILIES, ["chain"]))
 def test_every_outcome_of_a_decode(family):
-  is_block = family.endswith("block")
-  inner, feedback_fn, draft_params = FAMILIES[family.partition(",")[0]]
-  drafter, tape = AutoLengthDrafter(inner, WIDTHS), _tape(BLOCK[0]) if is_block else _tape()
-  verifier = _verifier(feedback_fn, block if is_block else jaxspec.lossless)
+  inner, feedback_fn, draft_params = FAMILIES[family]
+  drafter, tape, verifier = AutoLengthDrafter(inner, WIDTHS), _tape(), _verifier(feedback_fn)
   seen = set()
   for seed in TABLES:
     probs = _probs(seed)
@@ -151,13 +148,11 @@ def test_tokens_of_plain_rounds_are_read_later(family):
 
 
 # Passes of one, two and four inputs; lengths change within a row. Rules do not know the lengths; the outcomes above are also
-# those of EAGLE chains and of block verification.
+# those of heads. test_enumeration.py has block verification of rounds of two drafts, one and none.
 CHOICE = dict(round_times=("0:1", "1:1.2", "3:1.45"))
 CONTRACT = {
   "speculative": Case(methods.Speculative(gamma="auto", **CHOICE), prefix=2),
-  "block-head": Case(methods.BlockHead(gamma="auto", **CHOICE), prefix=2),
   "sjd": Case(methods.Sjd(window="auto", initial="left", **CHOICE), prefix=2),
-  "sjd, gumbel": Case(methods.Sjd(window="auto", recycle="gumbel", **CHOICE)),
 }
 
 

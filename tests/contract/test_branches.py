@@ -133,16 +133,10 @@ def test_the_rule_keeps_any_distribution():
   assert accepted.mean() > np.minimum(p, q).sum() + 0.1  # more than one candidate alone
 
 
-METHODS = [
-  methods.Sjd(window=4, branch=3, depth=2),
-  methods.Sjd(window=3, branch=2, depth=2, recycle="gumbel"),
-  methods.Sjd(window=2, branch=2, depth=2, recycle="fresh", point_mass=True),
-]
-
-
-@pytest.mark.parametrize("method", slow_but(METHODS, []), ids=lambda method: f"{method.recycle} {method.branch}")
-def test_chi_square(method):
-  assert testing.check_exact(method) > 1e-4
+@pytest.mark.slow
+def test_chi_square():
+  """Of fresh drafts that are certain; test_contract.py has coupled ones and Gumbel noise."""
+  assert testing.check_exact(methods.Sjd(window=2, branch=2, depth=2, recycle="fresh", point_mass=True)) > 1e-4
 
 
 CONTEXT = BuildContext(SamplingConfig(), TokenSpace(vocab_size=V, num_tokens=N))

@@ -44,12 +44,13 @@ def test_every_method_has_a_case():
 
 
 # Some differ from a default case in their rule or their prefix alone; others are enumerated or have their own
-# default tests (test_branches.py, tests/core, tests/drafters). `test_whole_contract` and the slow suite run them all.
+# default tests (test_branches.py, tests/drafters).
 SLOW = {"eagle-lantern", "gsd", "scaled", "ciar", "sjd", "sjd, branches", "ngram"}
-SLOW |= {"scale-ciar", "scale-speculative", "step-ciar", "step-speculative"}
+# Scales and steps are in `test_whole_contract`, after a prefix; tests/core has them without one.
+NAMES = [name for name, case in CASES.items() if case.method.tokens not in (methods.SCALES, methods.DENOISING_STEPS)]
 
 
-@pytest.mark.parametrize("name", slow_but(CASES, CASES.keys() - SLOW))
+@pytest.mark.parametrize("name", slow_but(NAMES, set(NAMES) - SLOW))
 def test_contract(name):
   case = CASES[name]
   assert case.parts().target_prefix == case.target_prefix
@@ -102,7 +103,8 @@ def test_a_verifier_may_commit_blocks(drafts):
   assert out.counters.rounds.min() < N - 1
 
 
-NO_BONUS = slow_but(["speculative", "eagle-chain", "block-head", "sqs", "sjd", "eagle", "ciar"], ["speculative"])
+# SQS is in `test_whole_contract`.
+NO_BONUS = slow_but(["speculative", "eagle-chain", "block-head", "sjd", "eagle", "ciar"], ["speculative"])
 
 
 @pytest.mark.parametrize("name", NO_BONUS)

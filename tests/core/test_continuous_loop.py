@@ -96,11 +96,9 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "family, rule", [("causal", PathRatio("none")), ("masked", PathCoupling(eta=1.0)), ("causal", PathCoupling(2, "split"))]
-)
-def test_a_draft_equal_to_the_target_is_always_accepted(family, rule):
-  params, kwargs, condition = _pair(family, STOPPED, rule, same=True)
+def test_a_draft_equal_to_the_target_is_always_accepted():
+  """By the program of the test above. tests/rules has every rule, and tests below the features of both networks."""
+  params, kwargs, condition = _pair(*CASES[0][:3], same=True)
   out = jaxspec.speculate(params, _keys(), condition, **kwargs)
   np.testing.assert_array_equal(out.counters.accepted, out.counters.drafted)
   np.testing.assert_array_equal(out.counters.rounds, 2)  # 1 + 4 + 4
@@ -117,17 +115,18 @@ def _noise_of_a_plain_decode(keys, order, *, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scale, stop", [(1.0, 1), (1.7, None)])
-def test_plain_decoding_of_a_masked_network_equals_mar_token_by_token(scale, stop):
-  """Compares the loop without a drafter with `generate_masked` with as many iterations as tokens, on the same noise."""
+def test_plain_decoding_of_a_masked_network_equals_mar_token_by_token():
+  """Compares the loop without a drafter with `generate_masked` with as many iterations as tokens, on the same noise: guided,
+  with a stop."""
+  scale, stop = 1.7, 1
   sampling = ContinuousSampling(STEPS, stop, cfg_scale=scale)
   params, kwargs, condition = _pair("masked", sampling, PathRatio())
   out = jaxspec.autoregress(params, _keys(), condition, verifier=kwargs["verifier"], max_len=N)
-  noise = _noise_of_a_plain_decode(_keys(), condition.order, steps=5 - (stop or 0))
-  weights = params.target.model.model if scale > 1 else params.target.model
+  noise = _noise_of_a_plain_decode(_keys(), condition.order, steps=5 - stop)
+  weights = params.target.model.model
   expected = masked_decode.generate_masked(
     mar_fns(MAR), weights, _keys(), LABELS, num_iter=N, num_steps=STEPS, order=condition.order, noise=noise, stop=stop,
-    scale=scale if scale > 1 else None, num_buckets=1,
+    scale=scale, num_buckets=1,
   )  # fmt: skip
   np.testing.assert_allclose(out.tokens, expected.tokens, rtol=2e-3, atol=2e-3)
 
@@ -174,7 +173,7 @@ def test_a_masked_network_scores_every_prefix_by_itself():
 
 @pytest.mark.slow
 def test_one_program_serves_other_keys_labels_temperatures_and_weights():
-  params, kwargs, condition = _pair("causal", STOPPED, PathRatio("none"))
+  params, kwargs, condition = _pair(*CASES[0][:3])
   programs = []
   for seed, temperature in ((0, 0.5), (1, 1.0)):
     sampling = jaxspec.sampling_params(temperature)
@@ -184,7 +183,7 @@ def test_one_program_serves_other_keys_labels_temperatures_and_weights():
     jaxspec.speculate(moved, keys, ClassLabels(condition.labels + seed), **kwargs)
     programs.append(loop._run._cache_size())
   assert programs[0] == programs[1]
-  again = _pair("causal", STOPPED, PathRatio("none"))[1]
+  again = _pair(*CASES[0][:3])[1]
   assert again["drafter"] == kwargs["drafter"] and again["verifier"] == kwargs["verifier"]
 
 

@@ -102,8 +102,14 @@ def test_export_of_the_others(name):
   check(name)
 
 
+# Rules and drafts from the tokens alone lower as above, whatever the family.
+OTHER_RULES = {"lantern", "gsd", "scaled", "eagle-lantern", "ngram"}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.fits(methods.DISCRETE)])
+@pytest.mark.parametrize(
+  "name", [name for name, method in METHODS.items() if method.fits(methods.DISCRETE) and name not in OTHER_RULES]
+)
 def test_export_of_a_chameleon(name):
   """Guided, with row ends: prompts of different lengths, forced tokens, and heads on the features of this family."""
   check(name, CHAMELEON)

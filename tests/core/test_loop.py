@@ -22,10 +22,8 @@ N, ROWS = 16, 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guided", [False, True])
-def test_row_alone_equals_row_in_batch(guided):
-  warp, temperature = (jaxspec.Warp(top_k=8), 0.8) if guided else (jaxspec.Warp(), 1.0)
-  params, drafter, verifier = tiny_pair(guided=guided, warp=warp, temperature=temperature)
+def test_row_alone_equals_row_in_batch():
+  params, drafter, verifier = tiny_pair(guided=True, warp=jaxspec.Warp(top_k=8), temperature=0.8)
   kwargs = dict(drafter=drafter, verifier=verifier, max_len=N)
   together = jaxspec.speculate(params, jax.random.key(3), labels(ROWS), **kwargs)
   keys = rng.row_keys(jax.random.key(3), ROWS)
@@ -37,7 +35,7 @@ def test_row_alone_equals_row_in_batch(guided):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("window", [1, 3, 15, 40])
+@pytest.mark.parametrize("window", [1, 3, 40])
 def test_drivers_agree_and_counters_add_up(window):
   params, drafter, verifier = tiny_pair(window=window)
   kwargs = dict(drafter=drafter, verifier=verifier, max_len=N)
@@ -110,16 +108,6 @@ def test_two_sides_exchange_only_draft_and_verdict():
     edge = commit(waiting, wire(verdict))
     chex.assert_trees_all_equal(cloud_cursor, edge.cursor)
   np.testing.assert_array_equal(edge.tokens, expected.tokens)
-
-
-@pytest.mark.slow
-def test_greedy_equals_plain_decoding():
-  params, drafter, verifier = tiny_pair(temperature=0.0)
-  fast = jaxspec.speculate(params, jax.random.key(0), labels(ROWS), drafter=drafter, verifier=verifier, max_len=N)
-  plain = jaxspec.autoregress(params, jax.random.key(9), labels(ROWS), verifier=verifier, max_len=N)
-  np.testing.assert_array_equal(fast.tokens, plain.tokens)
-  np.testing.assert_array_equal(plain.counters.target_calls, N)
-  np.testing.assert_array_equal(plain.counters.draft_calls, 0)
 
 
 @pytest.mark.slow

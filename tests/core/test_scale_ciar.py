@@ -99,11 +99,10 @@ def test_nothing_is_local():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bonus", [True, False])
-def test_nothing_is_local_with_a_window(bonus):
+def test_nothing_is_local_with_a_window():
   """Speculative decoding, draw by draw."""
-  exact = _draw(methods.ScaleSpeculative(gamma=1, bonus=bonus))
-  asked = _draw(methods.ScaleCiar(tau=-1.0, max_window=1, bonus=bonus))
+  exact = _draw(methods.ScaleSpeculative(gamma=1))
+  asked = _draw(methods.ScaleCiar(tau=-1.0, max_window=1))
   for name in ("tokens", "origin", "commit_round"):
     np.testing.assert_array_equal(getattr(asked, name), getattr(exact, name))
   for name in ("rounds", "drafted", "accepted", "local", "target_calls"):
@@ -182,22 +181,31 @@ def test_rows_alone_and_in_a_batch():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("bonus", "last"), [(True, Origin.BONUS), (False, Origin.LOCAL)])
-def test_a_window_begins_where_the_edge_is_uncertain(bonus, last):
+def test_rows_alone_and_in_a_batch_without_drafts():
+  """The cloud draws every uncertain scale itself."""
+  params, keys = SpecParams(_any(5, TOY), _any(6, TOY)), fast_keys(7, 10)
+  together, alone = (_toy_decode(params, some, tau=0.6, window=0, score="random") for some in (keys, keys[:1]))
+  np.testing.assert_array_equal(together.tokens[:1], alone.tokens)
+  np.testing.assert_array_equal(together.origin[:1], alone.origin)
+  assert not np.any(together.counters.drafted) and 0 < np.mean(together.counters.local) < 4
+
+
+@pytest.mark.slow
+def test_a_window_begins_where_the_edge_is_uncertain():
   """Equal networks: two certain scales, an uncertain one, and the rest; one pass of the cloud."""
   sizes = LONG.sizes
   certain, even = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]
   spread = iter((certain, certain, even, certain, certain))
   table = LONG.tables(lambda num: np.tile(next(spread), (num, 1)))
-  out = _toy_decode(SpecParams(table, table), fast_keys(1, 3), 0.1, toy=LONG, window=2, bonus=bonus)
-  assert out.origin.tolist() == [[Origin.LOCAL, Origin.LOCAL, Origin.DRAFT, Origin.DRAFT, last]] * 3
+  out = _toy_decode(SpecParams(table, table), fast_keys(1, 3), 0.1, toy=LONG, window=2, bonus=True)
+  assert out.origin.tolist() == [[Origin.LOCAL, Origin.LOCAL, Origin.DRAFT, Origin.DRAFT, Origin.BONUS]] * 3
   counters = {name: np.unique(getattr(out.counters, name)).tolist() for name in ("target_calls", "drafted", "accepted")}
   assert counters == {"target_calls": [1], "drafted": [2], "accepted": [2]}
-  # The edge makes a pass for the first scale, for the second, and two for the window; without a bonus one for the last.
-  assert np.all(out.counters.draft_calls == (4 if bonus else 5))
+  # The edge makes a pass for the first scale, for the second, and two for the window.
+  assert np.all(out.counters.draft_calls == 4)
   scores = np.asarray(out.report.scores)
   np.testing.assert_allclose(scores[:, :4], [[0, 0, 0.5, 0]] * 3, atol=1e-6)
-  assert np.isnan(scores[:, 4]).all() == bonus
+  assert np.isnan(scores[:, 4]).all()
   np.testing.assert_array_equal(out.report.sent, 4)  # two pending scales, and the window
   assert len(sizes) == 5
 

@@ -28,9 +28,9 @@ def _row(condition, row):
   return jax.tree.map(lambda leaf: leaf[row : row + 1], condition)
 
 
-@pytest.mark.parametrize("name", ["classes", "captions"])
-def test_caches_after_some_rounds_equal_fresh_ones(name):
+def test_caches_after_some_rounds_equal_fresh_ones():
   """Both caches, the target's and the drafter's, equal caches that were fed the committed tokens at once."""
+  name = "captions"  # guided, of different lengths
   params, kwargs, host, head = tiny_eagle(name, temperature=2.0, total=9, top_k=5)
   rows = 4
   condition = eagle_condition(name, rows)

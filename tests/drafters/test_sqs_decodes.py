@@ -133,9 +133,9 @@ def test_a_resumed_decode_is_the_same():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["top", "conformal"])
-def test_transformers_follow_the_target(kind):
-  params, _, _, _, kwargs = transformers(kind, 1)
+def test_transformers_follow_the_target():
+  """With moving thresholds; tests/serving/edge/test_sqs_over_cloud.py has fixed ones too."""
+  params, _, _, _, kwargs = transformers("conformal", 1)
   rows = 16384
   prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
   kwargs["max_len"] = 4

@@ -93,8 +93,8 @@ def _true_precision_recall(shift, size, width):
   A reflection swaps the two distributions, so precision, recall and their harmonic mean are one number.
   """
   generator = np.random.default_rng(10**6)
-  sets = _draw(generator, 20_000 * size, 0.0, width).reshape(-1, size, width)
-  points = _draw(generator, 20_000 * 4, shift, width).reshape(-1, 4, width)
+  sets = _draw(generator, 10_000 * size, 0.0, width).reshape(-1, size, width)
+  points = _draw(generator, 10_000 * 4, shift, width).reshape(-1, 4, width)
   squares = lambda x, y: sum((x[:, :, None, i] - y[:, None, :, i]) ** 2 for i in range(width))
   radius = np.partition(squares(sets, sets), 3, axis=2)[..., 3]
   return (np.mean(np.any(squares(points, sets) <= radius[:, None], axis=2)),) * 3

@@ -176,7 +176,8 @@ def test_a_search_matches_the_rate_and_starts_again_from_what_it_kept(bundle, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("network", [fake_classes.MAR, fake_classes.CAUSAL], ids=["mar", "causal"])
 def test_tables_of_classes(network, tmp_path):
-  path = str(fake_classes.make(tmp_path / "bundle", network))
+  """Acceptance of both kinds of networks, whose orders differ; a race of the masked one, which has rivals, too."""
+  path = str(fake_classes.make(tmp_path / "bundle", network, steps="ddim5"))
   rows = (row("cspd", "exact", gamma=2, exact=True, sampling={"stop": 1}),)  # the race has the published rule
   table = Acceptance(title="t", bundle=path, rows=rows, num_images=5, batch=2, walked=("gamma", "stop"))
   lab = Lab(tmp_path / "runs")
@@ -190,13 +191,14 @@ def test_tables_of_classes(network, tmp_path):
   bench, labels = ClassTable.bench(table, lab)
   placed = table.placed(rows[0])
   assert table.pixels(bench, placed, bench.decode(placed)).shape == (5, 4, 4, 3) and len(labels) == 5
+  if network is fake_classes.CAUSAL:
+    return
   heat = Heat(2, 1, (row("ar", "target"), row("ar", "draft", alone=True), row("cspd", "published 2", gamma=2)))
   race = ContinuousRace(title="t", bundle=path, heats=(heat,))
   document = run.finite(race.frame("t", "c") | race.measure(lab))
   found = {entry["label"]: entry for entry in document["rows"]}
   assert {"target", "draft", "published 2"} <= found.keys() and found["published 2"]["predicted"] > 0
-  if network is fake_classes.MAR:
-    assert found["published 2"]["rival"] in found and found["target"]["parallel"] == "parallel 1"
+  assert found["published 2"]["rival"] in found and found["target"]["parallel"] == "parallel 1"
 
 
 @pytest.mark.slow

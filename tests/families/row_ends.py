@@ -13,6 +13,7 @@ from jaxspec.sampling.logit_processing import probabilities
 from jaxspec.testing import assert_same_distribution
 
 PROMPTS = ["a red fox", "two cats on a mat", "é"]
+SAMPLING = SamplingConfig(cfg_scale=2.0, top_k=4)  # of distributions
 # Windows of every kind: drafts of a smaller network, of the target, of a head on its features, of an edge network. The edge
 # accepts nothing locally, so that its windows are exact, too.
 EXACT = {
@@ -37,27 +38,33 @@ def check_greedy(pipe, name: str, codes: int) -> None:
   assert (windows.counters.target_calls < plain.counters.target_calls).all()
 
 
-def check_distribution(pipe, name: str, codes: int, prompt: Prompt) -> None:
-  """Chi-square of the codes on both sides of a row end against their joint distribution, with guidance and top-k.
+def _repeated(prompt: Prompt, rows: int) -> Prompt:
+  return Prompt(*(np.repeat(leaf, rows, axis=0) for leaf in prompt))
+
+
+def joint_across_rows(pipe, codes: int, prompt: Prompt) -> np.ndarray:
+  """The distribution ``[codes, codes]`` of the codes on both sides of a row end, with guidance and top-k.
 
   Args:
     codes: number of codes, which is also the id of a row's end.
     prompt: leaves ``[1, T]``.
   """
-  prompts = lambda rows: Prompt(*(np.repeat(leaf, rows, axis=0) for leaf in prompt))
-  sampling, pairs = SamplingConfig(cfg_scale=2.0, top_k=4), codes**2
-  out = pipe.decoder(EXACT[name], sampling=sampling)(prompts(4096), key=jax.random.key(3), max_len=5)
-  found = out.tokens
-  assert out.counters.accepted.sum() > 4096  # a row end, and codes
-
-  fns, side = sampling.side(pipe.target)
+  fns, side = SAMPLING.side(pipe.target)
+  pairs = codes**2
   first, second = (ids.ravel() for ids in np.meshgrid(np.arange(codes), np.arange(codes), indexing="ij"))
   tokens = np.stack([first, second, np.full(pairs, codes)], axis=1).astype(np.int32)
   with pipe.context():  # products are rounded as in the decode
-    output, _ = fns.apply(side.model, Prefixed(prompts(pairs), tokens), None, positions=None)
+    output, _ = fns.apply(side.model, Prefixed(_repeated(prompt, pairs), tokens), None, positions=None)
   logits = output.logits[:, prompt.tokens.shape[1] - 1 :]
-  p = probabilities(pipe.decoder(sampling=sampling).context.warp()(logits, side.sampling, jnp.arange(4)[None]))
+  p = probabilities(pipe.decoder(sampling=SAMPLING).context.warp()(logits, side.sampling, jnp.arange(4)[None]))
   before = p[np.arange(pairs), 0, first] * p[np.arange(pairs), 1, second]  # of the first row of codes
-  joint = np.asarray(before[:, None] * p[:, 3, :codes], np.float64).reshape(codes, codes, codes).sum(0)
-  assert (np.asarray(found[:, 2]) == codes).all() and np.asarray(p[:, 2, codes] == 1).all()
-  assert_same_distribution(found[:, np.asarray([1, 3])], joint)
+  assert np.asarray(p[:, 2, codes] == 1).all()
+  return np.asarray(before[:, None] * p[:, 3, :codes], np.float64).reshape(codes, codes, codes).sum(0)
+
+
+def check_distribution(pipe, name: str, prompt: Prompt, joint: np.ndarray) -> None:
+  """Chi-square of the codes on both sides of a row end against `joint_across_rows` of the prompt."""
+  out = pipe.decoder(EXACT[name], sampling=SAMPLING)(_repeated(prompt, 4096), key=jax.random.key(3), max_len=5)
+  assert out.counters.accepted.sum() > 4096  # a row end, and codes
+  assert (np.asarray(out.tokens[:, 2]) == len(joint)).all()
+  assert_same_distribution(out.tokens[:, np.asarray([1, 3])], joint)

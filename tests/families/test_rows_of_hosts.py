@@ -1,4 +1,8 @@
-"""Rows in parallel on every family of images, with and without row ends, and the refusal of others."""
+"""Rows in parallel on families of images with prompts, with and without row ends, and the refusal of others.
+
+LlamaGen is the transformer of tests/methods/test_rows.py and test_row_windows.py. Anole is the network of Lumina without row
+ends, and Emu3 shares its row ends.
+"""
 
 import jax
 import numpy as np
@@ -8,7 +12,7 @@ from conversion import janus
 from jaxspec import methods
 from jaxspec.run.loading import load_pipeline
 from jaxspec.sampling.row_schedule import num_passes
-from tests.models import emu3_golden, janus_golden
+from tests.models import janus_golden
 from tests.run import tiny, tiny_chameleon
 
 PROMPTS = ["a red fox", "two cats on a mat"]
@@ -21,23 +25,19 @@ def _janus(folder):
 
 # The folder, and the id that ends a row, of families with row ends.
 HOSTS = {
-  "llamagen": (tiny.captions, None),
   "janus": (_janus, None),
-  "anole": (lambda folder: tiny_chameleon.networks(folder)["anole"], None),
   "lumina": (lambda folder: tiny_chameleon.networks(folder)["lumina"], 16),
-  "emu3": (lambda folder: emu3_golden.convert(folder, ratio="1:2", area=32, negative="lowres"), 24),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTS)
-def test_images_of_every_family(name, tmp_path):
+def test_images_of_families(name, tmp_path):
   """Whole images; with a width of all columns the greedy tokens of plain decoding, with any window."""
   make, row_end = HOSTS[name]
   pipe = load_pipeline(make(tmp_path / name))
   rows, columns = pipe.family.space.grid
-  prompts = ["red apple", "blue cat"] if name == "llamagen" else PROMPTS
-  draw = lambda method, **options: pipe(prompts, method=method, key=jax.random.key(2), **options)
+  draw = lambda method, **options: pipe(PROMPTS, method=method, key=jax.random.key(2), **options)
   plain, whole = draw("ar", temperature=0.0), draw(methods.Rows(width=columns, row_window=columns), temperature=0.0)
   np.testing.assert_array_equal(plain.tokens, whole.tokens)
   assert (whole.counters.target_calls <= plain.counters.target_calls).all()  # a window commits at least one token a pass

@@ -18,7 +18,7 @@ from jaxspec.run.decoder import Decoder
 from jaxspec.sampling import SamplingConfig, row_schedule
 from jaxspec.testing.tape import FINAL, Tape, enumerate_outcomes, fast_keys, first_draw
 from tests.contract import networks
-from tests.helpers import labels, slow_but
+from tests.helpers import labels
 from tests.methods.networks import decoder, host
 
 V, GRID, CLASS = 2, (2, 3), 1
@@ -115,9 +115,9 @@ def test_windows_move_with_their_rows():
   np.testing.assert_array_equal(state.windows.logits[0, 0], [3.0, 3.0])
 
 
-@pytest.mark.parametrize("images", slow_but([1, 33], [33]))
-def test_a_transformer_with_windows(images):
+def test_a_transformer_with_windows():
   """The cache keeps the right entries: a first row lacks nothing, and other rows lack as much as without drafts."""
+  images = 33
   of = lambda **options: decoder(
     methods.Rows(**options), SamplingConfig(cfg_scale=1.5), target=host(), num_tokens=16, grid=(4, 4), audit=True
   )(labels(images), key=fast_keys(1, images))

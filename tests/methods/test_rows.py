@@ -82,12 +82,9 @@ def _played(grid, width, most):
   return drawn_in.reshape(images, rows, columns), int(passes[0].is_active.sum(2).max())
 
 
-_GUIDED = (33, SamplingConfig(cfg_scale=2.0, top_k=5))
-
-
-@pytest.mark.parametrize("rows, sampling", slow_but([(1, SamplingConfig()), _GUIDED], [_GUIDED]))
-def test_a_width_of_all_columns_is_plain_decoding(rows, sampling):
+def test_a_width_of_all_columns_is_plain_decoding():
   """The same tokens, bit for bit; a smaller width has other ones, in fewer passes."""
+  rows, sampling = 33, SamplingConfig(cfg_scale=2.0, top_k=5)
   of = lambda method: decoder(method, sampling, target=host(), num_tokens=16, grid=(4, 4))
   draw = lambda method: of(method)(labels(rows), key=fast_keys(7, rows))
   plain, same, fewer = (draw(method) for method in (methods.Plain(), methods.Rows(width=4), methods.Rows(width=1)))
@@ -96,7 +93,7 @@ def test_a_width_of_all_columns_is_plain_decoding(rows, sampling):
   assert jax.tree.all(jax.tree.map(np.array_equal, plain.counters, same.counters))
   assert (fewer.counters.target_calls == 7).all() and (fewer.lengths == 16).all()
   np.testing.assert_array_equal(plain.tokens[:, :4], fewer.tokens[:, :4])  # the first row lacks nothing
-  assert rows == 1 or (plain.tokens != fewer.tokens).any()
+  assert (plain.tokens != fewer.tokens).any()
 
 
 def _table(legal) -> np.ndarray:

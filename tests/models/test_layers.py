@@ -87,7 +87,7 @@ def in_stages(fns, cut):
 
 @pytest.mark.parametrize("name", slow_but(CONFIGS, ["llama"]))
 def test_parts_put_together_are_the_network(name):
-  """With and without a cache, cut below any block."""
+  """With and without a cache, cut below a block; one network below any."""
   fns, params, condition, tokens = network(name)
   prefix = fns.prefix_len(condition)
 
@@ -100,13 +100,15 @@ def test_parts_put_together_are_the_network(name):
     return full, first, rest
 
   whole = run(fns)
-  for cut in (0, 1, 2):
+  for cut in (0, 1, 2) if name == "llama" else (1,):
     for expected, found in zip(jax.tree.leaves(whole), jax.tree.leaves(run(in_stages(fns, cut)))):
       np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", slow_but(["classes", "gpt_neo", "llama", "chameleon", "janus"], []))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["classes", "chameleon"])
 def test_a_pipeline_of_two_stages_draws_the_same_tokens(name):
+  """With and without ids that are not drawn; the test above has every network."""
   fns, params, condition, _ = network(name)
 
   @functools.partial(jax.jit, static_argnums=0)

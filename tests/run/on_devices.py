@@ -52,7 +52,7 @@ JANUS = JanusConfig(
 # Every program takes seconds to compile: all kinds of rounds in groups that are divided, chains (of vectors) and trees in
 # groups of one device; all kinds of networks on one mesh that divides them; and by all devices where exchanges are counted.
 MESHES = {
-  "images": {"speculative": (BOTH, MODEL), "sjd": (BOTH,), "eagle": (BOTH, DATA)},
+  "images": {"speculative": (MODEL,), "sjd": (BOTH,), "eagle": (BOTH, DATA)},
   "texts": {"speculative": (BOTH,)}, "janus": {"speculative": (BOTH,)}, "codes": {"sjd": (MODEL,)},
   "emu3": {"sjd": (MODEL,)}, "vectors": {"cspd": (DATA,)}, "masked": {"ar": (DATA,)},
 }  # fmt: skip

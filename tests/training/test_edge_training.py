@@ -21,7 +21,7 @@ from jaxspec.training.distillation.training import Training, export, join
 from tests.cli.fake_bundle import make_fake_bundle
 from tests.training.sharing import share_step
 
-NUM, HELD_OUT = 132, 128
+NUM, HELD_OUT = 36, 32
 CAPTIONS = ("red apple", "blue cat", "sleeping cat")
 
 
@@ -77,15 +77,10 @@ def test_an_edge_network_and_its_features_are_trained_resumed_and_exported(bundl
   run = short(interval_features.get_config("inter-1x2"), 12)
   places = {"captions": "captions.txt", "samples": "samples.npz"}
   run = dataclasses.replace(run, bundle=str(bundle), **{field: str(tmp_path / name) for field, name in places.items()})
-  still = dataclasses.replace(run.loop, num_steps=1)
-  still = dataclasses.replace(run, optimizer=dataclasses.replace(run.optimizer, learning_rate=1e-30), loop=still)
-  interval_features.train(still, tmp_path / "still", export_to=bundle)
-  unmoved = json.loads((tmp_path / "still" / "eval.jsonl").read_text().splitlines()[-1])
-  assert unmoved["gain"] == pytest.approx(0, abs=1e-6)  # features are zero at first
   run = dataclasses.replace(run, ema_decay=0.0, loop=dataclasses.replace(run.loop, eval_every=1))
   interval_features.train(run, tmp_path / "features", export_to=bundle)
   lines = [json.loads(line) for line in (tmp_path / "features" / "eval.jsonl").read_text().splitlines()]
-  # Then they help the cloud; a negative gain would be a loss.
+  # Untrained ones change nothing (tests/models); then they help the cloud. A negative gain would be a loss.
   assert 0 < lines[-1]["gain"] and abs(lines[0]["gain"]) < 0.1 * lines[-1]["gain"]
   both = load_pipeline(bundle).drafts
   shipped = both["inter-1x2-features"]

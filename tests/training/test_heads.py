@@ -58,7 +58,7 @@ def test_samples_heads_and_decodes(tmp_path):
   assert 0 < moved.max() < 0.1
   kwargs = dict(key=jax.random.key(1), temperature=0.0, top_p=1.0)
   plain = trained(PROMPTS, method="ar", **kwargs)
-  for method in (methods.EagleChain(gamma=2), methods.Ciar(draft="inter-1", gamma=2, max_run=2, tau=-1.0)):
-    out = trained(PROMPTS, method=method, **kwargs)
-    np.testing.assert_array_equal(out.tokens, plain.tokens)
-    assert out.images.shape == (3, 8, 8, 3)
+  # tests/families has every kind of heads of this network.
+  out = trained(PROMPTS, method=methods.Ciar(draft="inter-1", gamma=2, max_run=2, tau=-1.0), **kwargs)
+  np.testing.assert_array_equal(out.tokens, plain.tokens)
+  assert out.images.shape == (3, 8, 8, 3)

@@ -34,8 +34,8 @@ def test_textured_images_are_read_exactly():
 
 
 @pytest.mark.slow
-def test_thousands_of_textured_images_are_read_exactly():
-  for seed in range(11, 15):
+def test_a_thousand_textured_images_are_read_exactly():
+  for seed in (11, 12):
     _, painted, images = textured(seed, 500)
     assert all(map(is_read, painted, scenes.read(images)))
 

@@ -8,6 +8,7 @@ import pytest
 from experiments.data import pack_text
 from experiments.train import language_model
 from jaxspec.io.text import wordnet
+from tests.training.sharing import share_step
 
 SAMPLE = """  1 This software and database is being provided to you
 00001740 03 n 01 entity 0 003 ~ 00001930 n 0000 ~ 00002137 n 0000 | that which is perceived  or known
@@ -57,7 +58,7 @@ def test_training_rows_are_a_function_of_the_step():
 
 
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_exactly(tmp_path):
+def test_a_stopped_run_goes_on_exactly(tmp_path, monkeypatch):
   lines = [f"word {i}: the number {i}" for i in range(200)]
   tokenizer = pack_text.train_tokenizer(lines, 300)
   tokens, starts = pack_text.pack(tokenizer, lines)
@@ -68,10 +69,12 @@ def test_a_stopped_run_goes_on_exactly(tmp_path):
   model = dataclasses.replace(base.model, vocab_size=300, dim=16, num_layers=1, num_heads=2, window_size=8)
   loop = dataclasses.replace(base.loop, num_steps=6, log_every=1, eval_every=3, checkpoint_every=2)
   run = dataclasses.replace(base, model=model, loop=loop, batch_size=4, num_tokens=16, data=str(tmp_path))
-  whole = language_model.train(run, tmp_path / "whole")
-  stopped = dataclasses.replace(run, loop=dataclasses.replace(loop, stop_after=3))
-  language_model.train(stopped, tmp_path / "parts")
-  language_model.train(run, tmp_path / "parts")
+  with monkeypatch.context() as patch:
+    share_step(patch, language_model)
+    whole = language_model.train(run, tmp_path / "whole")
+    stopped = dataclasses.replace(run, loop=dataclasses.replace(loop, stop_after=3))
+    language_model.train(stopped, tmp_path / "parts")
+    language_model.train(run, tmp_path / "parts")
   assert (tmp_path / "whole/metrics.jsonl").read_text() == (tmp_path / "parts/metrics.jsonl").read_text()
   language_model.export(run, whole, tmp_path / "target", "command")
   draft = dataclasses.replace(run, teacher=str(tmp_path / "target"), model=dataclasses.replace(model, dim=8))

@@ -131,20 +131,18 @@ def test_every_method_over_a_cloud(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["transformer:sqs-lazy", "transformer:plain", "transformer:ciar-exact"])
+@pytest.mark.parametrize("name", ["transformer:sqs-lazy", "transformer:ciar-exact"])
 def test_every_method_of_transformers_over_a_cloud(name):
   """With a prefix of the target, and rows that end at a token. The test above has every coding and greedy edges;
-  tests/drafters has interval features over a cloud."""
-  server = serve(name)
+  tests/drafters has interval features over a cloud, tests/serving/server plain decoding."""
+  server, kwargs = serve(name), dict(max_len=MAX_LEN, target_prefix=3, end_token=2)
   case = server.cases[0]
-  for options in ({}, dict(target_prefix=3, end_token=2)):
-    kwargs = dict(max_len=MAX_LEN, **options)
-    out, traffic = decode_over_cloud(case.edge(**kwargs), *rows_of(12), LocalCloud(server.engine))
-    fused = jaxspec.speculate(case.params, *rows_of(12), **case.parts(), **kwargs)
-    assert_same(out, fused)
-    if name == "transformer:ciar-exact":
-      assert_gated_traffic(fused, traffic)
-    assert len(np.unique(out.tokens, axis=0)) > 4
+  out, traffic = decode_over_cloud(case.edge(**kwargs), *rows_of(12), LocalCloud(server.engine))
+  fused = jaxspec.speculate(case.params, *rows_of(12), **case.parts(), **kwargs)
+  assert_same(out, fused)
+  if name == "transformer:ciar-exact":
+    assert_gated_traffic(fused, traffic)
+  assert len(np.unique(out.tokens, axis=0)) > 4
 
 
 def test_the_profile_is_found_and_the_bytes_of_a_transport_are_counted():
