@@ -76,7 +76,7 @@ LONGEST = (
 # Rooms above the loop, whose tests do not check that every random key is used once, except in the file with a decode of
 # every method over a cloud: the check leaves the fast path of JAX at every call, a quarter of the time of tests with many
 # calls. The contract checks the same loops, also with drafts that cross as frames.
-UNCHECKED = {"cli", "evaluation", "experiments", "planning", "serving", "studio"}
+UNCHECKED = {"cli", "evaluation", "experiments", "families", "planning", "run", "serving", "studio"}
 CHECKED = {"test_edge_stream.py"}
 
 host_operations.install()

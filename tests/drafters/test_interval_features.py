@@ -68,7 +68,7 @@ def test_the_wanted_tokens_have_features_and_the_cloud_s_cache_holds_them(inject
   cloud, weights, *_ = networks()
   sizes = dict(max_len=N, end_token=loop.end_array(None), target_prefix=0)
   state = loop._start(params, short_keys(ROWS), labels(ROWS), **sizes, **kwargs)
-  for _ in range(3):
+  for _ in range(6):  # a third of the rows ask in each
     state = loop._round(params, state, **kwargs)
   edge, inside = state.draft_side, np.arange(N)[None] < np.asarray(state.draft_side.cursor.length)[:, None]
   kinds = {"window": [Origin.DRAFT], "accepted": [Origin.LOCAL], "both": [Origin.DRAFT, Origin.LOCAL]}[inject]

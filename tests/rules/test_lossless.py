@@ -86,10 +86,17 @@ def test_enumerated_distribution_of_one_round_of_two_drafts(seed, one_round):
 
 @pytest.mark.slow
 @pytest.mark.long_runs
-def test_chi_square_of_joint_pairs_on_transformers():
+@pytest.mark.parametrize(
+  "warp,sampling,scale",
+  [
+    (jaxspec.Warp(top_k=4), dict(temperature=0.7), 2.0),
+    (jaxspec.Warp(top_k=9, nucleus=True), dict(top_p=0.8), None),
+  ],
+)
+def test_chi_square_of_joint_pairs_on_transformers(warp, sampling, scale):
   """Compares the joint distribution of tokens (0, 1, 2) of a random transformer pair with plain decoding of its target."""
-  rows, warp = 16384, jaxspec.Warp(top_k=9, nucleus=True)
-  params, drafter, verifier = tiny_pair(guided=True, warp=warp, layers=2, temperature=0.7, top_p=0.8)
+  rows = 16384
+  params, drafter, verifier = tiny_pair(guided=scale is not None, warp=warp, layers=2, **sampling)
   same_prompt = ClassLabels(jnp.ones((rows,), jnp.int32))
   kwargs = dict(verifier=verifier, max_len=4)
   fast = jaxspec.speculate(params, testing.fast_keys(11, rows), same_prompt, drafter=drafter, **kwargs)
