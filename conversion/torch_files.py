@@ -178,6 +178,9 @@ class _Archive:
 class _Unpickler(pickle._Unpickler):
   """Accepts a closed list of globals. The pure Python base class has a dict for its memo, so a huge index costs nothing."""
 
+  # A bytearray is filled with zeros before its bytes are read, so a damaged length would take all memory. PyTorch has none.
+  dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]}
+
   def __init__(self, archive: _Archive):
     super().__init__(io.BytesIO(archive.read("data.pkl")))
     self._archive = archive

@@ -7,6 +7,7 @@ import pathlib
 import pickle
 import sys
 import tempfile
+import tracemalloc
 import zipfile
 from collections import Counter, OrderedDict, defaultdict, deque
 
@@ -227,6 +228,17 @@ def test_damaged_pickles_fail_cleanly(tmp_path, data):
   for _ in range(data.draw(st.integers(1, 4))):
     pickled[data.draw(st.integers(0, len(pickled) - 1))] = data.draw(st.integers(0, 255))
   _fails_cleanly(_archive(tmp_path / "a.pt", bytes(pickled), [bytes(128)]))
+
+
+def test_the_length_of_a_byte_array_takes_no_memory(tmp_path):
+  damaged = b"\x80\x05" + pickle.BYTEARRAY8 + (1 << 28).to_bytes(8, "little") + b"."
+  path = _archive(tmp_path / "a.pt", damaged, [bytes(128)])
+  tracemalloc.start()
+  try:
+    _fails_cleanly(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 24
+  finally:
+    tracemalloc.stop()
 
 
 @settings(max_examples=25, deadline=None)
