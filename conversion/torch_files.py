@@ -178,8 +178,15 @@ class _Archive:
 class _Unpickler(pickle._Unpickler):
   """Accepts a closed list of globals. The pure Python base class has a dict for its memo, so a huge index costs nothing."""
 
-  # A bytearray is filled with zeros before its bytes are read, so a damaged length would take all memory. PyTorch has none.
-  dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]}
+  def load_bytearray8(self: Any) -> None:
+    """The base class makes the array before it reads the bytes: a damaged length would take all memory."""
+    (length,) = struct.unpack("<Q", self.read(8))
+    data = self.read(length)
+    if len(data) != length:
+      raise ValueError("a byte array is too short")
+    self.append(bytearray(data))
+
+  dispatch: Any = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}
 
   def __init__(self, archive: _Archive):
     super().__init__(io.BytesIO(archive.read("data.pkl")))
