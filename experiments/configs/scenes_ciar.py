@@ -199,6 +199,7 @@ TABLES = {
     bundle=BUNDLE,
     layout="cloud",
     texts=CAPTIONS,
+    scorer=Scenes(512),
     heats=tuple(
       Heat(
         batch=size,

@@ -93,33 +93,55 @@ def by_width(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> dict[in
   return found
 
 
-class ExchangePasses(NamedTuple):
-  """Medians in seconds of the passes of a batch that a decode of CIAR makes.
+class CloudPass(NamedTuple):
+  """A size of the cloud's passes.
 
   Attributes:
-    edge_s: a pass of the edge for one new token of every row.
-    cloud_s: by the inputs of all rows together, a pass of the cloud.
+    inputs: of all rows together.
+    rows: most rows with inputs.
+    reach: most inputs of one row.
+    seconds: of a pass alone, median.
+  """
+
+  inputs: int
+  rows: int
+  reach: int
+  seconds: float
+
+
+class ExchangePasses(NamedTuple):
+  """Times of the passes of a batch that a decode of CIAR makes.
+
+  Attributes:
+    edge_s: seconds of a pass of the edge for one new token of every row, median.
+    cloud: sizes of the cloud's passes, ascending.
   """
 
   edge_s: float
-  cloud_s: dict[int, float]
+  cloud: tuple[CloudPass, ...]
 
 
 def of_exchange(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> ExchangePasses:
-  """Times the passes of a row of CIAR alone, with the shapes of its decode, in the middle of the rows."""
+  """Times the passes of a row of CIAR alone, with the shapes of its decode, in the middle of the rows.
+
+  Raises:
+    ValueError: for several rows of a network whose rows do not share passes.
+  """
   parts, length = bench.decoder(row).parts, bench.pipeline.family.space.num_tokens
   verifier, params = parts.verifier, parts.params
+  if batch > 1 and not verifier.packs(batch):
+    raise ValueError(f"Must have a cloud whose rows share passes at batch {batch}, we instead got one without")
   condition = jax.tree.map(lambda leaf: leaf[:batch], bench.condition)
   # With several rows every pass of the edge reads two tokens of each (`CiarDrafter.draft`).
   edge = functools.partial(edge_passes, parts.drafter.model, width=2 if batch > 1 else 1)
   run = {"edge": (edge, params.draft.model.model)}
   for size in verifier.sizes(batch):
-    if verifier.packs(batch):
+    if batch > 1:
       of = dict(size=size, width=verifier.reach(batch), most_rows=verifier.most_rows(size, batch))
       passes = functools.partial(packed_passes, verifier.model, **of)
     else:
       passes = functools.partial(score_block, verifier.model, block=size)
-    run[size if verifier.packs(batch) else size * batch] = passes, params.target.model
+    run[size] = passes, params.target.model
 
   def calls_of(name: str | int, number: int) -> Callable[[], PyTree]:
     passes, weights = run[name]
@@ -133,7 +155,9 @@ def of_exchange(bench: Bench, row: Row, batch: int, *, repeats: int = 5) -> Exch
     name: statistics.median([(b - a) / (many - few) for a, b in zip(seconds[name, few], seconds[name, many], strict=True)])
     for name in run
   }
-  return ExchangePasses(found.pop("edge"), found)
+  sizes = verifier.sizes(batch)
+  cloud = (CloudPass(size, verifier.most_rows(size, batch), verifier.reach(batch), found[size]) for size in sizes)
+  return ExchangePasses(found["edge"], tuple(cloud))
 
 
 def edge_passes(fns: ModelFns, params: Params, condition: PyTree, *, width: int, repeats: int, max_len: int) -> Array:

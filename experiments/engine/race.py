@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
-from experiments.engine import pass_times, statistics
+from experiments.engine import pass_times, schedules, statistics
 from experiments.engine.bench import Bench
 from experiments.engine.classes import every_class, figures
 from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row, row
+from experiments.engine.scene_images import Scenes
 from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.state import DecodeResult, Origin
 
@@ -49,6 +50,7 @@ class Race(Experiment):
     turns: replaces those of the heats; 0 keeps them.
     texts: the prompts, in order.
     against: a row that the others are also compared with.
+    scorer: captions on which the correct images of every row are counted; None counts none.
   """
 
   heats: tuple[Heat, ...]
@@ -57,6 +59,7 @@ class Race(Experiment):
   turns: int = 0
   texts: tuple[str, ...] = CAPTIONS
   against: str = ""
+  scorer: Scenes | None = None
   kind: ClassVar[str] = "race"
 
   def measure(self, lab: Lab) -> dict[str, Any]:
@@ -75,12 +78,27 @@ class Race(Experiment):
           logging.warning(left_out[-1])
       entered += self.rivals(bench, entered, heat)
       rows += self.finish(bench, heat, entered, *bench.race(entered, turns=turns, batch=heat.batch))
+    right = {} if self.scorer is None else self.correct(lab, {row["label"] for row in rows})
+    rows = [entered | ({"right": right[entered["label"]]} if right else {}) for entered in rows]
     return {
       "layout": self.layout, "base": self.heats[0].rows[0].name, "source": pipeline.name,
       "num_tokens": pipeline.family.space.num_tokens, "noun": pipeline.family.noun,
       "ends": pipeline.family.end_token is not None, "rows": rows,
       "left_out": list(dict.fromkeys(left_out)),
-    } | ({"against": self.against} if self.against else {})  # fmt: skip
+    } | {
+      name: value
+      for name, value in (("against", self.against), ("captions", self.scorer and dataclasses.asdict(self.scorer)))
+      if value
+    }  # fmt: skip
+
+  def correct(self, lab: Lab, labels: set[str]) -> dict[str, dict[str, float]]:
+    """Shares of correct images of the rows with these labels, with Wilson's intervals; JSON."""
+    assert self.scorer is not None
+    bench = Bench(lab.pipeline(self.bundle), self.scorer.texts(), lab.decodes, batch=max(heat.batch for heat in self.heats))
+    judge = self.scorer.judge(bench)
+    rows = {row.name: row for heat in self.heats for row in heat.rows if row.name in labels}
+    found = {name: judge.hits(bench.decode(row)) for name, row in rows.items()}
+    return {name: statistics.wilson_of(float(hits.mean()), len(hits))._asdict() for name, hits in found.items()}
 
   def prompts(self, lab: Lab, num: int) -> list[Any]:
     """Prompts of the turns, different ones if there are enough."""
@@ -110,12 +128,34 @@ class Race(Experiment):
       found.append(as_json(entry, bench) | entered)
     if self.layout != "cloud":
       return found
-    passes = {
-      entry.name: pass_times.of_exchange(bench, entry, heat.batch)
-      for entry, counted in zip(rows, found)
+    exchanges = {
+      entry.name: Exchange.of(bench, entry, heat.batch, drawn)
+      for entry, drawn, counted in zip(rows, results, found)
       if any(counted["draft_calls"]) and any(counted["target_calls"])
     }
-    return with_floors(found, pass_times.by_width(bench, rows[0], heat.batch), passes)
+    return with_floors(found, pass_times.by_width(bench, rows[0], heat.batch), exchanges)
+
+
+class Exchange(NamedTuple):
+  """What the floors of a row of CIAR need.
+
+  Attributes:
+    passes: its passes, timed alone.
+    turns: of every turn, the rounds of every row.
+    window: most tokens of a window.
+  """
+
+  passes: pass_times.ExchangePasses
+  turns: list[list[list[schedules.Round]]]
+  window: int
+
+  @classmethod
+  def of(cls, bench: Bench, row: Row, batch: int, results: list[DecodeResult]) -> Exchange:
+    """Times the passes and reads the rounds of a row."""
+    drafter = bench.decoder(row).parts.drafter
+    rounds = lambda origin: schedules.rounds_of(origin, window=drafter.most_drafts, max_run=drafter.max_run)
+    turns = [[rounds(origin) for origin in np.asarray(result.origin)] for result in results]
+    return cls(pass_times.of_exchange(bench, row, batch), turns, drafter.most_drafts)
 
 
 def cloud_tokens(result: DecodeResult) -> np.ndarray:
@@ -127,7 +167,7 @@ def cloud_tokens(result: DecodeResult) -> np.ndarray:
 
 
 def with_floors(
-  rows: list[dict[str, Any]], pass_s: dict[int, float], passes: dict[str, pass_times.ExchangePasses]
+  rows: list[dict[str, Any]], pass_s: dict[int, float], exchanges: dict[str, Exchange]
 ) -> list[dict[str, Any]]:
   """The rows of CIAR with their floors, by medians; the first row is plain decoding, "DRAFT alone" makes no calls.
 
@@ -136,11 +176,11 @@ def with_floors(
   - ``floor``: one plain step for each call, for any number of tokens;
   - ``token_floor``: for each call its share of a pass in which all rows call, without padding, over the mean number of
     tokens of a call;
-  - ``pass_floor``: the passes that these decodes need, alone (`passes_seconds`).
+  - ``pass_floor``: its passes alone, under the fastest rule of waiting (`schedules.fastest`).
 
   Args:
     pass_s: seconds of a pass over each number of tokens of every row of the batch.
-    passes: of each row of CIAR, by its label, its own passes.
+    exchanges: of each row of CIAR, by its label.
   """
   plain, named = rows[0], {row["label"]: row for row in rows}
   per_call = statistics.median(plain["seconds"]) / statistics.mean(plain["target_calls"])
@@ -153,39 +193,12 @@ def with_floors(
       continue
     edge, calls = per_pass * statistics.mean(entry["draft_calls"]), statistics.mean(entry["target_calls"])
     of_call = np.interp(statistics.mean(entry["cloud_tokens"]) / calls, list(pass_s), list(pass_s.values()))
-    whole = statistics.median(plain["seconds"])
+    whole, own = statistics.median(plain["seconds"]), exchanges[entry["label"]]
     floors = {"floor": whole / (edge + per_call * calls), "token_floor": whole / (edge + float(of_call) * calls)}
-    own = passes[entry["label"]]
-    own_s = {"edge": own.edge_s, "cloud": {str(size): seconds for size, seconds in own.cloud_s.items()}}
-    found.append(entry | floors | {"pass_floor": whole / passes_seconds(entry, own), "pass_s": own_s})
+    share, seconds = schedules.fastest(own.turns, own.passes, window=own.window)
+    own_s = {"edge": own.passes.edge_s, "cloud": [each._asdict() for each in own.passes.cloud]}
+    found.append(entry | floors | {"pass_floor": whole / seconds, "pass_share": share, "pass_s": own_s})
   return found
-
-
-def passes_seconds(row: dict[str, Any], passes: pass_times.ExchangePasses) -> float:
-  """Seconds of the passes alone of a decode, mean over the turns: no decode with these passes takes less.
-
-  All rows of a batch share passes. The edge needs as many as its slowest row has. The cloud needs one for each call of the
-  row that calls most often, and inputs for all tokens that it must read; the cheapest passes that suffice are counted.
-  """
-  of_turns = (np.reshape(row[name], (-1, row["batch"])) for name in ("draft_calls", "target_calls", "cloud_tokens"))
-  seconds = [
-    int(edge.max()) * passes.edge_s + cheapest(int(calls.max()), int(tokens.sum()), passes.cloud_s)
-    for edge, calls, tokens in zip(*of_turns, strict=True)
-  ]
-  return statistics.mean(seconds)
-
-
-def cheapest(calls: int, tokens: int, pass_s: dict[int, float]) -> float:
-  """Least seconds of at least ``calls`` passes that together have ``tokens`` inputs, from two sizes of passes.
-
-  The numbers of passes need not be whole.
-  """
-  (narrow, narrow_s), (wide, wide_s) = sorted(pass_s.items())
-  options = [max(calls, tokens / size) * seconds for size, seconds in pass_s.items()]
-  if narrow * calls < tokens < wide * calls:  # some of them are wide
-    share = (tokens - narrow * calls) / (wide - narrow)
-    options.append((calls - share) * narrow_s + share * wide_s)
-  return min(options)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

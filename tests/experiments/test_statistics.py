@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy import optimize
 
 from experiments.engine import statistics
 from experiments.engine.classes import compare
 from experiments.engine.kinds import speed
-from experiments.engine.pass_times import ExchangePasses
-from experiments.engine.race import cheapest, cloud_tokens, with_floors
+from experiments.engine.pass_times import CloudPass, ExchangePasses
+from experiments.engine.race import Exchange, cloud_tokens, with_floors
+from experiments.engine.schedules import Round
 from jaxspec.core.state import Counters, DecodeResult, Origin
 
 
@@ -70,38 +70,23 @@ def test_floor_of_edge_and_cloud():
     row("plain decoding", [1.0, 1.0], [100, 100], [0, 0]), row("inter-1 alone", [0.2, 0.2], [0, 0], [100, 100]),
     row("inter-1, window 1", [0.8, 0.8], [20, 40], [110, 90], [120, 60]),
   ]  # fmt: skip
-  passes = {"inter-1, window 1": ExchangePasses(0.001, {8: 0.003, 16: 0.004})}
-  plain, alone, gated = with_floors(rows, {1: 0.001, 2: 0.002, 4: 0.008}, passes)
+  passes = ExchangePasses(0.001, (CloudPass(8, 1, 8, 0.003), CloudPass(16, 2, 8, 0.004)))
+  exchanges = {"inter-1, window 1": Exchange(passes, [[[Round(110, 110, 111)], [Round(90, None, 91)]]], window=1)}
+  plain, alone, gated = with_floors(rows, {1: 0.001, 2: 0.002, 4: 0.008}, exchanges)
   assert not {"floor", "token_floor", "pass_floor"} & (set(plain) | set(alone))
   assert gated["floor"] == pytest.approx(1 / (0.3 + 0.2))  # 30 calls of 10 ms, 100 passes of 2 ms
   # 30 passes over 90 / 30 tokens, halfway between 2 and 8 ms.
   assert gated["token_floor"] == pytest.approx(1 / (0.2 + 30 * 0.005))
-  # Two rows of one turn: 110 passes of the edge, and 40 of the cloud, which hold 180 tokens.
-  assert gated["pass_floor"] == pytest.approx(1 / (0.11 + 40 * 0.003))
-  assert gated["pass_s"] == {"edge": 0.001, "cloud": {"8": 0.003, "16": 0.004}}
-  of_turns = with_floors([entry | {"batch": 1} for entry in rows], {1: 0.001, 4: 0.008}, passes)[2]
-  # Two turns of one row: 110 and 90 passes of the edge; 20 passes with 120 tokens, 40 with 60.
-  assert of_turns["pass_floor"] == pytest.approx(1 / (0.1 + 30 * 0.003))
-
-
-def test_cheapest_passes_of_two_sizes():
-  sizes = {8: 3.0, 16: 4.0}
-  assert cheapest(10, 80, sizes) == 30  # the calls bind
-  assert cheapest(10, 320, sizes) == 20 * 4  # the tokens bind
-  assert cheapest(10, 120, sizes) == 5 * 3 + 5 * 4  # both
-  assert cheapest(10, 120, {8: 3.0, 16: 9.0}) == 15 * 3  # wide passes are too dear
-  rng = np.random.default_rng(0)
-  for calls, tokens, narrow_s, more in zip(rng.integers(1, 40, 50), rng.integers(1, 900, 50), *rng.uniform(1, 9, (2, 50))):
-    costs = {8: narrow_s, 16: narrow_s + more}
-    found = optimize.linprog(list(costs.values()), [[-1, -1], [-8, -16]], [-calls, -tokens])
-    assert cheapest(calls, tokens, costs) == pytest.approx(found.fun)
+  # The longer row needs 110 passes of the edge and one call with 111 inputs, 8 in each of 14 narrow passes.
+  assert gated["pass_floor"] == pytest.approx(1 / (0.11 + 14 * 0.003))
+  assert gated["pass_s"]["edge"] == 0.001 and gated["pass_s"]["cloud"][0] == passes.cloud[0]._asdict()
 
 
 def test_a_table_of_floors_prints_rows_with_and_without_passes():
   """The third column of floors is that of newer tables; older ones are printed without it."""
   turns = {"seconds": [1.0] * 6, "target_calls": [9] * 6, "draft_calls": [9] * 6, "batch": 1}
   floors = {"floor": 3.0, "token_floor": 2.0}
-  for newer in ({}, {"pass_floor": 1.25, "pass_s": {"edge": 0.001, "cloud": {"8": 0.003}}}):
+  for newer in ({}, {"pass_floor": 1.25, "pass_s": {"edge": 0.001, "cloud": []}}):
     rows = [turns | {"label": "plain", "draft_calls": [0] * 6}, turns | {"label": "CIAR"} | floors | newer]
     document = {"layout": "cloud", "base": "plain", "source": "scenes", "num_tokens": 16, "rows": rows}
     columns = {column.head: column.cell(rows[1], document) for column in speed.race_columns(document)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.engine import statistics
-from experiments.engine.cells import ALPHA, LABEL, SMALLEST, Column, Document, Kind, RowDocument, spread
+from experiments.engine.cells import ALPHA, LABEL, SMALLEST, Column, Document, Kind, RowDocument, interval, spread
 from jaxspec import statistics as library
 
 
@@ -28,6 +28,7 @@ def race_columns(document: Document) -> list[Column]:
     Column("p, Holm", lambda row, document: "" if ratio(row) is None else f"{ratio(row)[1]:.2g}"),
     Column(f"over {document.get('against')}, 95 %", against),
     Column("over its best fixed length", lambda row, document: spread(statistics.over_best_fixed(row, document))),
+    Column("correct images, %", lambda row, document: interval(row.get("right"), 100, 1)),
     Column("floor", lambda row, document: f"{row['floor']:.2f}" if "floor" in row else ""),
     Column("floor by tokens", lambda row, document: f"{row['token_floor']:.2f}" if "token_floor" in row else ""),
     Column("floor by passes", lambda row, document: f"{row['pass_floor']:.2f}" if "pass_floor" in row else ""),
@@ -89,9 +90,13 @@ TOKEN_FLOOR = (
 
 
 PASS_FLOOR = (
-  " Floor by passes: the ratio if nothing but passes took time, each as long as it takes alone: for the edge those of the "
-  "slowest row, for the cloud one for each call of the row that calls most, and enough for all tokens that it must read."
+  " Floor by passes: the ratio if nothing but passes took time, each as long as it takes alone, under the fastest rule of "
+  "waiting: while some rows wait for the cloud, the edge goes on for the others until a share of the unfinished rows waits. "
+  "All shares are replayed over the decodes of the table."
 )
+
+
+CORRECT = " Correct images: of {num} other captions, with Wilson's interval."
 
 
 def race_intro(document: Document) -> str:
@@ -107,6 +112,7 @@ def race_intro(document: Document) -> str:
     + (FLOOR if document["layout"] == "cloud" else MEMORY if any("bytes" in row for row in document["rows"]) else "")
     + (TOKEN_FLOOR if any("token_floor" in row for row in document["rows"]) else "")
     + (PASS_FLOOR if any("pass_floor" in row for row in document["rows"]) else "")
+    + (CORRECT.format(**document["captions"]) if "captions" in document else "")
     + (f" A draft token costs {cost}; the formula takes that and alpha, and a wide pass for free." if costs else "")
   )  # fmt: skip
 
