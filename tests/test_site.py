@@ -56,6 +56,21 @@ def test_command_lines_are_parsed():
   assert found > 90
 
 
+def test_pages_say_which_commands_need_a_clone():
+  """A wheel has neither experiments nor tests, and its checkpoints are no folder of the user's."""
+  needs_clone = re.compile(
+    r"^(python -m (experiments|tests|pytest)|pip install .*-e |jaxspec .*\b(checkpoints|experiments)/)", re.M
+  )
+  found = 0
+  for page in ALL:
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S)
+    if any(needs_clone.search(block) for block in blocks):
+      found += 1
+      assert re.search(r"\b(in|of) (a|the) clone\b", text), page.name
+  assert found > 15
+
+
 def test_commands_in_sentences_have_these_options():
   found = 0
   for page in ALL:
