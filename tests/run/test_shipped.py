@@ -1,7 +1,10 @@
 """The shipped bundles load with their defaults and descriptions."""
 
+from pathlib import Path
+
 import pytest
 
+import jaxspec
 from jaxspec.io import checkpoints
 from jaxspec.io.bundle import read_bundle
 from jaxspec.io.shipped import BUNDLES, shipped
@@ -35,11 +38,14 @@ def test_every_network_says_where_it_comes_from(name):
   folders = [
     bundle.target,
     *bundle.drafts.values(),
-    *(bundle.parts[part] for part in ("vae", "text") if part in bundle.parts),
+    *(bundle.parts[part] for part in ("vae", "text", "tokenizer") if part in bundle.parts),
   ]
   for folder in folders:
     meta = checkpoints.read_config(bundle.path / folder)["meta"]
-    assert meta["licence"].startswith("Apache-2.0"), folder
+    licence, _, named = meta["licence"].partition(", see ")
+    assert licence.startswith("Apache-2.0"), folder
+    # An installed package has the file too.
+    assert not named or (Path(jaxspec.__file__).parents[1] / named).is_file(), named
 
 
 def test_shipped_files_fit_in_60_megabytes():
