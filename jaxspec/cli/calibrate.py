@@ -48,7 +48,7 @@ def calibrate(**options: Any) -> None:
   differ from image to image: thresholds that hold within half a point take a thousand prompts.
 
   \b
-  jaxspec calibrate --draft inter-2 --gamma 1 --rates 0.2,0.3,0.4 --samples 4
+  jaxspec calibrate --model my_bundle --draft inter-2 --gamma 1 --rates 0.2,0.3,0.4
   jaxspec calibrate --prompt-file captions.txt --journal trials.journal
   """
   rates = _read_rates(options["rates"])
@@ -94,6 +94,7 @@ def _work(
   from jaxspec.cli.networks import load_sources, sources_of
   from jaxspec.evaluation.calibration import FIRST_TAU, Search, calibrate
   from jaxspec.io.checkpoints import CONFIG_FILE, read_config
+  from jaxspec.io.shipped import is_installed
   from jaxspec.run.batches import batch_rows
   from jaxspec.run.job import draft_name
   from jaxspec.serving.edge.journal import Journal
@@ -120,6 +121,8 @@ def _work(
   assert draft is not None  # as `Ciar` has
   folder = pipeline.drafts.loaded(draft).folder
   if not options["dry_run"]:
+    if is_installed(folder):
+      raise UserError(f"Must have --dry-run, or --model DIR with a copy of {folder.parent}, a part of the installed package")
     check_writable(folder / CONFIG_FILE, suffix=".json")
   first, second = job.part(slice(len(request.prompts))), job.part(slice(len(request.prompts), None))
   second = dataclasses.replace(second, seed=options["seed"] + 1)  # other keys, too

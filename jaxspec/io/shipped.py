@@ -20,15 +20,22 @@ _OF_METHODS: dict[tuple[str, str | None], str] = {
   ("class", "step-ciar"): "digits32-dit",
 }
 
+# The shipped bundles of an installed package; a clone has them in checkpoints/.
+_INSTALLED = Path(__file__).parents[1] / "_checkpoints"
+
 # Environment variable with the folder of the default bundle.
 VARIABLE = "JAXSPEC_CHECKPOINT"
 
 
 def shipped(name: str) -> Path:
   """A folder below ``checkpoints/`` of the repository, else of the installed package; it may not exist."""
-  package = Path(__file__).parents[1]
-  in_repository = package.parent / "checkpoints" / name
-  return in_repository if in_repository.is_dir() else package / "_checkpoints" / name
+  in_repository = _INSTALLED.parents[1] / "checkpoints" / name
+  return in_repository if in_repository.is_dir() else _INSTALLED / name
+
+
+def is_installed(folder: Path) -> bool:
+  """Whether a folder is a part of the installed package, which no command changes."""
+  return _INSTALLED in folder.resolve().parents
 
 
 def named(path: str | os.PathLike) -> Path:

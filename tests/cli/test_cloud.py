@@ -10,6 +10,7 @@ from PIL import Image
 
 from jaxspec.evaluation import threshold_trials
 from jaxspec.evaluation.threshold_search import prompts_hash
+from jaxspec.io import shipped
 from jaxspec.run.cloud_calls import cloud_calls
 
 LOCAL = "local"
@@ -122,3 +123,8 @@ def test_options_of_calibrate(fails, bundle):
   for option in ("--prompt-file", "--held-out-file"):
     assert "Cannot read prompts from missing.txt" in fails(*calibrate, option, "missing.txt")
   assert "a draft in small" in fails(*calibrate, "--draft", "huge")
+
+
+def test_calibration_changes_no_installed_package(fails, bundle, monkeypatch):
+  monkeypatch.setattr(shipped, "_INSTALLED", bundle.parent)
+  assert "Must have --dry-run, or --model DIR with a copy of" in fails("calibrate", "--checkpoint", bundle)
