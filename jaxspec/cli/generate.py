@@ -205,7 +205,7 @@ def _work(options: dict[str, Any], networks, request, decoding, files: dict[str,
   rows = batch_rows(options["batch"], len(job.captions) * options["samples"])
   batches = job.batches(rows, samples=options["samples"])
   if cloud is None:
-    jobs = [job] + [job.but(Plain())] * options["compare"]
+    jobs = [job, job.but(Plain())] if options["compare"] else [job]
     repeats = options["repeats"] if options["compare"] else 0
     runs = interruptible(in_turns, jobs, batches, repeats=repeats, progress=report)
   else:
