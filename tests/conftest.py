@@ -10,6 +10,8 @@ from pathlib import Path
 
 from jaxspec.cli.compilation_cache import cache_folder
 
+gc.set_threshold(20_000, 20, 50)  # rewriting assertions and tracing make many objects and little garbage
+
 
 def _is_known(flag: str) -> bool:
   """Whether the installed XLA knows a flag, or several. An unknown flag aborts the process, so another process tries."""
@@ -112,10 +114,9 @@ def pytest_runtest_setup(item):
 
 
 def pytest_collection_finish(session):
-  """Python's collector skips what was imported, and starts less often: tracing makes many objects and little garbage."""
+  """Python's collector skips what was imported."""
   gc.collect()
   gc.freeze()
-  gc.set_threshold(20_000, 20, 50)
 
 
 IS_SLOW = pytest.StashKey[dict[str, bool]]()  # of every collected test, by its name
