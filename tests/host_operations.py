@@ -1,4 +1,4 @@
-"""Eager operations that only move or copy data, computed by the host in tests.
+"""Eager operations that only move, copy or convert data, computed by the host in tests.
 
 JAX compiles a program for each of these operations, outside of programs, at every new shape: thousands of them in the suite.
 The host gives the same bits. Programs under `jax.jit` do not change.
@@ -14,6 +14,10 @@ STAGE = getattr(jax_lax, "stage_p", None)  # of jax 0.10 to 0.12: the copy that 
 
 def _stage(value):
   return value.copy()
+
+
+def _convert(value, *, new_dtype, weak_type, sharding):
+  return value.astype(new_dtype)
 
 
 def _broadcast(value, *, shape, broadcast_dimensions, sharding):
@@ -41,6 +45,7 @@ def _slice(value, *, start_indices, limit_indices, strides):
 
 ON_HOST = {
   primitives.broadcast_in_dim_p: _broadcast,
+  primitives.convert_element_type_p: _convert,
   primitives.concatenate_p: lambda *values, dimension: np.concatenate(values, dimension),
   primitives.dynamic_slice_p: _dynamic_slice,
   primitives.iota_p: _iota,
@@ -63,10 +68,19 @@ def _is_simple(value) -> bool:
   )
 
 
+def _is_special(operands, settings) -> bool:
+  """Whether NumPy may give another array: one that is divided, of a weak type, or of floats rounded to integers."""
+  if settings.get("sharding") is not None or settings.get("dimensions") is not None and "new_sizes" in settings:
+    return True
+  if "new_dtype" not in settings:
+    return False
+  rounds = [jax.numpy.issubdtype(dtype, jax.numpy.inexact) for dtype in (operands[0].dtype, settings["new_dtype"])]
+  return settings["weak_type"] or rounds == [True, False]
+
+
 def _implementation(primitive):
   def run(*operands, **settings):
-    special = settings.get("sharding") is not None or settings.get("dimensions") is not None and "new_sizes" in settings
-    if special or not all(map(_is_simple, operands)):
+    if _is_special(operands, settings) or not all(map(_is_simple, operands)):
       return COMPILED[primitive](*operands, **settings)
     moved = ON_HOST[primitive](*map(np.asarray, operands), **settings)
     return jax.device_put(np.array(moved))  # a copy: the result must not change with an operand
