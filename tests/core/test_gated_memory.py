@@ -1,6 +1,7 @@
 """A CIAR decode updates the caches of both sides in place, with skipped exchanges and several widths."""
 
 import dataclasses
+import functools
 import re
 
 import jax
@@ -52,7 +53,8 @@ def test_proposals_are_made_only_where_the_edge_drafts():
   """Most tokens are local. What makes the proposal of a draft is in the skipped part, not in front of it."""
   params, kwargs = transformer_gated(cloud_layers=1)
   drafter = dataclasses.replace(kwargs["drafter"], draw=FoundDraw())
-  state = rounds.start(params, jax.random.key(0), labels(2), max_len=16, **kwargs | dict(drafter=drafter)).draft_side
+  start = functools.partial(rounds.start, max_len=16, **kwargs | dict(drafter=drafter))
+  state = jax.eval_shape(start, params, jax.random.key(0), labels(2)).draft_side
   draft = lambda params, state: rounds.draft_round(params, state, drafter=drafter).draft
   text = jax.jit(draft).lower(params.draft, state).compile(FULL_OPTIMISATION).as_text()
   drawing = [part for part in text.split("\n}") if "/atan" in part]
