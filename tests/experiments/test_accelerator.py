@@ -6,9 +6,10 @@ import json
 import pytest
 
 from experiments.accelerator import __main__ as command
-from experiments.accelerator import networks, speed
+from experiments.accelerator import networks, pytorch, speed
 from experiments.accelerator.ledger import Clock, Ledger, TimeIsUp
 from experiments.accelerator.report import render
+from experiments.bench import gpt_b
 from tests.exit_status import status_of
 
 ABOUT = {"step": "x", "rehearsal": True, "machine": {"kind": "cpu", "cpus": 2}, "versions": {"jax": "0"}}
@@ -76,6 +77,8 @@ def test_no_time_is_left(tmp_path, capsys):
 def test_rehearsal(tmp_path, capsys, monkeypatch):
   """Every step runs; a restarted run does not measure again."""
   monkeypatch.setattr(networks, "_TINY", dataclasses.replace(networks._TINY, num_layers=1))
+  for module in (gpt_b, pytorch):
+    monkeypatch.setattr(module, "TOKENS", 8)
   monkeypatch.setattr(speed, "REHEARSED", ("speculative",))  # tests/planning has the other kinds of drafts
   arguments = ["--out", str(tmp_path), "--rehearse", "--minutes", "60"]
   assert status_of(command.main, *arguments) == 0
