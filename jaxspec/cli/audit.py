@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import interruptible
 from jaxspec.cli.example_prompts import PROMPTS
+from jaxspec.cli.guards import interruptible
 from jaxspec.cli.option_help import MethodCommand
 from jaxspec.cli.options import NETWORKS, common, unread, warn
 from jaxspec.cli.outputs import check_report, report_console

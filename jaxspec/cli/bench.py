@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.cli.method_options import IntOrWord
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.cli.outputs import check_writable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common, unread, warn
 from jaxspec.cli.outputs import check_writable

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import common
 from jaxspec.core.command_line import PATH, UserError

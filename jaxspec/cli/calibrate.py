@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import interruptible, reading
+from jaxspec.cli.guards import interruptible, reading
 from jaxspec.cli.method_options import options_for
 from jaxspec.cli.options import NETWORKS, NumberRange, common
 from jaxspec.cli.outputs import check_writable

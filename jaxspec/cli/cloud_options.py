@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.core.command_line import UserError
 from jaxspec.serving.edge.connection import connect
 from jaxspec.serving.wire.cloud import CloudError

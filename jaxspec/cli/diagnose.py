@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxspec.cli.errors import interruptible
 from jaxspec.cli.example_prompts import PROMPTS
+from jaxspec.cli.guards import interruptible
 from jaxspec.cli.options import NETWORKS, common, warn
 from jaxspec.cli.outputs import check_report, report_console
 from jaxspec.core.command_line import PATH, UserError

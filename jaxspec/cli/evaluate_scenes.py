@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.cli.image_folder import DEFAULT_NUM
 from jaxspec.cli.options import was_given
 from jaxspec.core.command_line import UserError

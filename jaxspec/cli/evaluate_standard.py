@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxspec.cli.drawn_captions import Drawn
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.core.command_line import UserError
 from jaxspec.run.decode_options import DecodeOptions
 

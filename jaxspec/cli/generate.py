@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.cli.option_help import Group, Line, MethodCommand
 from jaxspec.cli.options import NETWORKS, NumberRange, common, unread, warn, was_given
 from jaxspec.cli.outputs import check_writable, report_console

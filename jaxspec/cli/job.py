@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jaxspec.cli.errors import interruptible, reading
+from jaxspec.cli.guards import interruptible, reading
 from jaxspec.families.family import Encoded
 from jaxspec.run.decode_options import DecodeOptions
 from jaxspec.run.job import Job

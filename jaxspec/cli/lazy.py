@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from jaxspec.cli.errors import imported
+from jaxspec.cli.guards import imported
 from jaxspec.core.command_line import Group, UserError
 from jaxspec.core.options import suggestion
 

@@ -6,7 +6,7 @@ import codecs
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxspec.cli.errors import interruptible
+from jaxspec.cli.guards import interruptible
 from jaxspec.core.command_line import UserError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from jaxspec.cli.cloud_options import read_file
-from jaxspec.cli.errors import imported, interruptible
+from jaxspec.cli.guards import imported, interruptible
 from jaxspec.cli.options import NumberRange, common, unread, warn
 from jaxspec.core.command_line import PATH, UserError
 from jaxspec.serving.wire.address import Address, parse_address

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jaxspec.cli.errors import imported, interruptible
+from jaxspec.cli.guards import imported, interruptible
 from jaxspec.cli.options import NETWORKS, common
 from jaxspec.core.command_line import PATH, Interrupted, UserError
 

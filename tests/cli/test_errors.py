@@ -262,11 +262,11 @@ def test_interrupt_in_compiled_code():
   code = (
     "import signal, time\n"
     "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background inherits that it is ignored
-    "from jaxspec.cli import errors\n"
+    "from jaxspec.cli import guards\n"
     "from jaxspec.core.command_line import exit_with\n"
     "def main():\n"
     "  print('ready', flush=True)\n"
-    "  errors.interruptible(time.sleep, 60)\n"
+    "  guards.interruptible(time.sleep, 60)\n"
     "exit_with(main)\n"
   )
   process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

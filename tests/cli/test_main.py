@@ -26,7 +26,7 @@ def test_help_imports_no_command():
     "try: main(['--help'])\n"
     "except SystemExit as end: assert end.code == 0\n"
     "loaded = [n for n in sys.modules if n.startswith(('jaxspec.cli.', 'conversion'))]\n"
-    "assert set(loaded) - {'jaxspec.cli.main'} == {'jaxspec.cli.lazy', 'jaxspec.cli.errors'}, loaded\n"
+    "assert set(loaded) - {'jaxspec.cli.main'} == {'jaxspec.cli.lazy', 'jaxspec.cli.guards'}, loaded\n"
     "slow = {'jax', 'flax', 'numpy', 'rich', 'importlib.metadata', 'jaxspec.core.types'} & sys.modules.keys()\n"
     "assert not slow, slow\n"
   )

@@ -75,12 +75,12 @@ def test_an_import_that_loses_exceptions_is_left(number, code, word, tmp_path):
   )
   program = (
     "import signal\n"
-    "from jaxspec.cli import errors\n"
+    "from jaxspec.cli import guards\n"
     "from jaxspec.core.command_line import exit_with\n"
     "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     "def main():\n"
     "  open('kept', 'w').close()\n"
-    "  try: errors.imported('slow')\n"
+    "  try: guards.imported('slow')\n"
     "  finally: __import__('os').unlink('kept')\n"
     "exit_with(main)\n"
   )
