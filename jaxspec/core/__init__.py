@@ -7,6 +7,6 @@
    its new length. Every reader of a verdict uses it.
 4. `rng` derives every random key by name; `trees` is the geometry of draft trees; `orders`, `token_space` and `token_kinds`
    describe tokens.
-5. `options` declares options with help and range, `plugins` registers names, `command_line` and `error_lines` are shared by
-   all commands.
+5. `options` declares options with help and range, `plugins` registers names, `command_line` has the exit statuses and prints
+   the one line of an error, which `error_lines` formats.
 """

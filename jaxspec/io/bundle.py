@@ -47,7 +47,7 @@ class Defaults:
   """Default settings of a bundle, for which its networks were trained.
 
   Attributes:
-    method: name of a method; None leaves the choice to the pipeline.
+    method: name of a method; None leaves the choice to `jaxspec.run.loaded_networks.LoadedNetworks.default_method`.
     draft: name of the draft of this method.
     sampling: fields of the family's sampling settings.
     options: options of methods; each applies to every method that declares it.

@@ -1,0 +1,1 @@
+"""What commands and the studio draw: maps of a decode, sheets of images, and progress on stderr."""

@@ -2,7 +2,10 @@
 
 For draft i with proposal q_i and target p_i: accept x_i with probability min(1, p_i(x_i) / q_i(x_i)). At the first
 rejection draw y ~ norm([p - q]+) of that position; after full acceptance draw a bonus y ~ p of the next position. Every
-committed token then follows p, for any q. The loop over the drafts is `jaxspec.rules.chain_rule.commit_leading`.
+committed token then follows p, for any q.
+
+`jaxspec.rules.chain_rule.commit_leading` tests the drafts in order and draws y, by the weights of
+`jaxspec.sampling.residual`.
 """
 
 from __future__ import annotations

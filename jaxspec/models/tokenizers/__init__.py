@@ -1,0 +1,1 @@
+"""Image tokenizers and autoencoders. `tokenizer_fns` is their interface, `vqgan` what the VQGAN tokenizers share."""

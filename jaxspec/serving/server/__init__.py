@@ -6,7 +6,7 @@
 3. `engine_thread` runs the engine in a thread of its own. `dispatcher` queues its calls, by the call table of `idempotency`
    and the quotas of `quotas`; all three are pure.
 4. `engine` is the target for many streams: synchronous, one thread, no sockets. `scheduler` plans its steps, `stream_table`
-   has its streams, and `cache_table` their caches. `engine_interface` is its interface for the rest of the server, without
-   JAX.
+   has its streams and evicts idle ones, and `cache_table` has their caches. `engine_interface` is its interface for the
+   rest of the server, without JAX.
 5. `in_process` is the same without a thread and without sockets.
 """
