@@ -23,7 +23,7 @@ class ToyScales:
   def start(self, params, condition):
     return Scales(jnp.zeros((len(self.sizes), condition.batch_size, max(self.sizes)), jnp.int32))
 
-  def law(self, params, heard, scale):
+  def logits(self, params, heard, scale):
     return heard.centre[..., 0, :]
 
   def hear(self, params, state, maps, *, first, end, logits_from=None):

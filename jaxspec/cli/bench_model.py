@@ -150,12 +150,12 @@ def _cells(given: dict[str, dict[str, Any]], method: Method) -> tuple[list[Cell]
     warnings += [f"Not read by --method {method.name}: --calls"] if calls else []
     calls = {}
   elif not calls and method.tau is None and method.cloud_rate is None:
-    calls = {text: found for text, found in given["acceptances"].items() if getattr(found, "asked", ())}
+    calls = {text: found for text, found in given["acceptances"].items() if getattr(found, "called_at", ())}
     calls = calls or {str(DEFAULT_RATE): DEFAULT_RATE}
   defaults: dict[str, Any] = {str(value): value for value in ACCEPTANCES}
   cells = []
   for text, called in calls.items() or [(None, None)]:
-    own: dict[str, Any] = {str(text): called} if getattr(called, "asked", ()) else defaults
+    own: dict[str, Any] = {str(text): called} if getattr(called, "called_at", ()) else defaults
     cells += [Cell(found, called, (name, text)) for name, found in (given["acceptances"] or own).items()]
   if not method.longest_path():
     warnings += [f"Not read by --method {method.name} without drafts: --acceptance"] if given["acceptances"] else []

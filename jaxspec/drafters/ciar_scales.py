@@ -50,7 +50,7 @@ class _Drawn(NamedTuple):
 
   reader: ScaleReader
   tokens: tuple[Array, ...]  # [B, S] int32
-  laws: tuple[Array, ...]  # [B, S, V]
+  logits: tuple[Array, ...]  # [B, S, V]
   scores: tuple[Array, ...]  # [B]
 
 
@@ -124,13 +124,13 @@ class CiarScaleDrafter(Drafter):
     """Draws scale ``index``; returns its tokens, their logits, U, and the reader."""
     (heard,), reader = self.network.hear(params.model, reader, maps, first=first, end=index + 1, logits_from=index)
     size, own = self.sizes[index], rng.of_token(keys, index)
-    law = self.network.law(params.model, heard, index)
-    tokens = sample(law, rng.uniforms(own, size))
+    logits = self.network.logits(params.model, heard, index)
+    tokens = sample(logits, rng.uniforms(own, size))
     places = Intervals(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in (heard.centre, heard.radius)))
     # One key for all positions of a scale, so that a random score is the same for all of them.
     each = jnp.repeat(rng.score_keys(own, 0), size)
     scores = self.score_fn(places, jnp.zeros((each.shape[0], 0)), each, params.score).reshape(-1, size)
-    return tokens, law, pooled(scores, self.quantile), reader
+    return tokens, logits, pooled(scores, self.quantile), reader
 
   def init(
     self, params: GatedParams, keys: Key, condition: ClassLabels, max_len: int, prefill: Verdict
@@ -165,22 +165,23 @@ class CiarScaleDrafter(Drafter):
     num_judged = min(self.most_drafts, last - length)  # the last scale is local or the cloud's
     rows = cursor.length.shape[0]
     maps, first = self._known(state, length), max(length - 2, 0) + 1
-    tokens, law, score, reader = self.hear(params, state.keys, state.reader, maps, first, length)
+    tokens, logits, score, reader = self.hear(params, state.keys, state.reader, maps, first, length)
     is_open = length < state.until
     more = jnp.any(cursor.live & ((score > params.gate) | is_open))
 
     def draw_more(drawn: _Drawn) -> _Drawn:
-      reader, tokens, laws, scores = drawn.reader, list(drawn.tokens[:1]), list(drawn.laws[:1]), list(drawn.scores[:1])
+      reader, tokens, logits, scores = drawn.reader, list(drawn.tokens[:1]), list(drawn.logits[:1]), list(drawn.scores[:1])
       for index in range(length + 1, length + num):
-        token, law, score, reader = self.hear(params, state.keys, reader, [tokens[-1]], index, index)
-        for known, new in ((tokens, token), (laws, law), (scores, score)):
-          known.append(new)
-      return _Drawn(reader, tuple(tokens), tuple(laws), tuple(scores))
+        *new, reader = self.hear(params, state.keys, reader, [tokens[-1]], index, index)
+        for known, value in zip((tokens, logits, scores), new):
+          known.append(value)
+      return _Drawn(reader, tuple(tokens), tuple(logits), tuple(scores))
 
     rest = self.sizes[length + 1 : length + num]
     nothing = lambda dtype, *tail: tuple(jnp.zeros((rows, size, *tail), dtype) for size in rest)
     unknown = (jnp.full((rows,), jnp.nan, score.dtype),) * len(rest)
-    drawn = _Drawn(reader, (tokens, *nothing(tokens.dtype)), (law, *nothing(law.dtype, law.shape[-1])), (score, *unknown))
+    no_logits = nothing(logits.dtype, logits.shape[-1])
+    drawn = _Drawn(reader, (tokens, *nothing(tokens.dtype)), (logits, *no_logits), (score, *unknown))
     drawn = run_if(more, draw_more, drawn) if rest else drawn
     scores = jnp.stack(drawn.scores, axis=1)  # NaN without a draw, which is not certain
     in_window = length + jnp.arange(num)[None] < state.until[:, None]
@@ -194,7 +195,7 @@ class CiarScaleDrafter(Drafter):
     scored = state.report.scores.at[:, length : length + num].set(scores)
     payload = PendingTokens(state.tokens, state.read)
     found = Draft.chain(
-      jnp.stack([as_token(one, self.width) for one in drawn.tokens], axis=1), drawn.laws[:num_judged],
+      jnp.stack([as_token(one, self.width) for one in drawn.tokens], axis=1), drawn.logits[:num_judged],
       jnp.maximum(drafted, local), jnp.broadcast_to(count, (rows,)), num_local=local, needs_verify=asks, payload=payload,
     )  # fmt: skip
     state = state._replace(reader=drawn.reader, report=state.report._replace(scores=scored))

@@ -1,4 +1,4 @@
-"""Imposed calls: the edge computes everything, but who asks the cloud is given.
+"""Imposed calls: the edge computes everything, but which tokens call the cloud is given.
 
 With imposed acceptance (`jaxspec.verifiers.imposed`) this measures the speed of CIAR without trained weights.
 """
@@ -20,7 +20,7 @@ class ImposedGateParams(NamedTuple):
 
   inner: PyTree  # parameters of the replaced gate
   probability: Array | None  # [] float32, of asking for a token that the edge decides
-  asked: Array | None  # [M, N] bool, by position of recorded rows
+  called_at: Array | None  # [M, N] bool, by position of recorded rows
   tokens: Array | None  # [M] int32, recorded positions of each row
 
 
@@ -35,7 +35,7 @@ class ImposedGateState(NamedTuple):
 class ImposedGate:
   """A gate whose decisions are given: with a probability, or by position as in recorded rows, cyclically.
 
-  A score that is not a number asks, as with other gates; so the score is computed.
+  A score that is not a number calls the cloud, as with other gates; so the score is computed.
 
   Attributes:
     inner: the replaced gate, which still keeps its state.
@@ -45,13 +45,13 @@ class ImposedGate:
 
   def init(self, params: ImposedGateParams, rows: int, feedback: PyTree) -> ImposedGateState:
     """See `Gate`; the feedback of an imposed verifier is the recorded row of every row."""
-    recorded = jnp.zeros((rows,), jnp.int32) if params.asked is None else feedback
+    recorded = jnp.zeros((rows,), jnp.int32) if params.called_at is None else feedback
     return ImposedGateState(self.inner.init(params.inner, rows, ()), recorded)
 
   def accept(self, params: ImposedGateParams, state: ImposedGateState, score: Array, place: Place) -> Array:
     """See `Gate`."""
-    if params.asked is not None and params.tokens is not None:
-      asks = params.asked[state.recorded, place.position % params.tokens[state.recorded]]
+    if params.called_at is not None and params.tokens is not None:
+      asks = params.called_at[state.recorded, place.position % params.tokens[state.recorded]]
     else:
       assert params.probability is not None
       asks = rng.uniform(rng.imposed_keys(place.keys), place.offset) < params.probability

@@ -52,12 +52,12 @@ class Pinned(NamedTuple):
   Attributes:
     reference: with the commit as revision.
     names: of the files of its repository there.
-    asked: the revision that was looked up.
+    requested: the revision before it was resolved to a commit.
   """
 
   reference: Reference
   names: tuple[str, ...]
-  asked: str
+  requested: str
 
 
 def is_reference(path: Any) -> TypeGuard[str | os.PathLike[str]]:
@@ -115,7 +115,7 @@ def fetch(pinned: Pinned, names: Iterable[str]) -> Path:
   patterns = [glob.escape(name) for name in names]
   download = lambda revision: Path(library.snapshot_download(reference.repo, revision=revision, allow_patterns=patterns))
   with _errors(reference):
-    folder = download(pinned.asked)  # the library then remembers the commit of a branch, for work without the hub
+    folder = download(pinned.requested)  # the library then remembers the commit of a branch, for work without the hub
     if folder.name != reference.revision:  # the branch has moved on since
       folder = download(reference.revision)
   if missing := [name for name in names if not (folder / name).is_file()]:

@@ -171,14 +171,16 @@ def imposed_of(
     if isinstance(given, RecordedAcceptance):
       given.check_fits(method)
   imposed = acceptance.imposed if isinstance(acceptance, RecordedAcceptance) else Imposed(acceptance)
-  imposed = dataclasses.replace(imposed, asked=(), tokens=(), calls=None if isinstance(calls, RecordedAcceptance) else calls)
+  imposed = dataclasses.replace(
+    imposed, called_at=(), tokens=(), calls=None if isinstance(calls, RecordedAcceptance) else calls
+  )
   if not isinstance(calls, RecordedAcceptance):
     return imposed
-  if not calls.asked:
+  if not calls.called_at:
     raise ValueError(f"Must have recorded calls of a method that accepts locally, we instead got those of {calls.method}")
   if imposed.lengths and imposed.lengths != calls.lengths:
     raise ValueError("Must have acceptance and calls of one recording, or a number for one of them, we instead got two")
-  return dataclasses.replace(imposed, asked=calls.asked, tokens=calls.tokens)
+  return dataclasses.replace(imposed, called_at=calls.called_at, tokens=calls.tokens)
 
 
 def break_even(steps: float, drafts: int, *, bonus: bool = True) -> float | None:

@@ -6,7 +6,7 @@
     jaxspec bench-model --model llamagen-l --method ciar --calls ciar.json
 
 A file is JSON: the decode (``source``), the method with the largest number of drafts that a round can accept, and a list of
-numbers for each row. If the edge accepts tokens locally, it also has the positions at which each row asked the cloud.
+numbers for each row. If the edge accepts tokens locally, it also has the positions at which each row called the cloud.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class RecordedAcceptance:
     drafts: largest number of drafts that a round can accept.
     lengths: accepted drafts of each exchange, by row; the end of a row may truncate its last one.
     source: description of the decode for readers; JSON.
-    asked: positions at which the cloud was called, by row; those of a ``target_prefix`` too. Empty if every round calls.
-    tokens: tokens of each row of ``asked``.
+    called_at: positions at which the cloud was called, by row; those of a ``target_prefix`` too. Empty if every round calls.
+    tokens: tokens of each row of ``called_at``.
   """
 
   method: str
   drafts: int
   lengths: tuple[tuple[int, ...], ...]
   source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  asked: tuple[tuple[int, ...], ...] = ()
+  called_at: tuple[tuple[int, ...], ...] = ()
   tokens: tuple[int, ...] = ()
 
   @classmethod
@@ -68,9 +68,11 @@ class RecordedAcceptance:
     rows = [row for row in rows if row[1]]
     if not rows:
       raise ValueError("Must have a row whose drafts the target judged to record their acceptance, we instead got none")
-    asked, lengths, tokens = zip(*rows)
+    called_at, lengths, tokens = zip(*rows)
     local = parts.drafter is not None and parts.drafter.may_accept_locally
-    return cls(method.name, method.longest_path(), lengths, source or {}, asked if local else (), tokens if local else ())
+    return cls(
+      method.name, method.longest_path(), lengths, source or {}, called_at if local else (), tokens if local else ()
+    )
 
   @property
   def acceptance(self) -> float:
@@ -80,12 +82,12 @@ class RecordedAcceptance:
   @property
   def calls(self) -> float | None:
     """Calls of the cloud per token; None if every round calls."""
-    return sum(map(len, self.asked)) / sum(self.tokens) if self.asked else None
+    return sum(map(len, self.called_at)) / sum(self.tokens) if self.called_at else None
 
   @property
   def imposed(self) -> Imposed:
     """All that was recorded, as the argument ``imposed`` of a decoder."""
-    return Imposed(lengths=self.lengths, asked=self.asked, tokens=self.tokens)
+    return Imposed(lengths=self.lengths, called_at=self.called_at, tokens=self.tokens)
 
   def check_fits(self, method: Method) -> None:
     """Raises a ValueError for another method, or for one with longer drafts."""
@@ -99,8 +101,8 @@ class RecordedAcceptance:
   def as_json(self) -> str:
     """The text of a file."""
     head = {"format": FORMAT, "version": VERSION, "method": self.method, "drafts": self.drafts, "source": dict(self.source)}
-    head |= {"tokens": self.tokens} if self.asked else {}
-    tables = {"lengths": self.lengths} | ({"asked": self.asked} if self.asked else {})
+    head |= {"tokens": self.tokens} if self.called_at else {}
+    tables = {"lengths": self.lengths} | ({"called_at": self.called_at} if self.called_at else {})
     lines = lambda table: ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in table)
     every = ",\n".join(f' "{name}": [\n{lines(table)}\n ]' for name, table in tables.items())
     return f"{json.dumps(head, indent=1)[:-2]},\n{every}\n}}\n"
@@ -123,11 +125,11 @@ class RecordedAcceptance:
     method, drafts, lengths = document.get("method"), document.get("drafts"), document.get("lengths", [])
     if not isinstance(method, str) or not _is_number(drafts, _LARGEST) or not drafts or not _are_lengths(lengths, drafts):
       raise ValueError(f"Must have a method, its drafts, and rows of numbers from 0 to these drafts in {path}")
-    asked, tokens = document.get("asked", []), document.get("tokens", [])
-    if (asked != [] or tokens != []) and not _are_positions(asked, tokens, len(lengths)):
+    called_at, tokens = document.get("called_at", []), document.get("tokens", [])
+    if (called_at != [] or tokens != []) and not _are_positions(called_at, tokens, len(lengths)):
       raise ValueError(f"Must have the tokens of each row in {path}, and ascending positions of its calls below them")
     source, of = document.get("source"), lambda rows: tuple(tuple(row) for row in rows)
-    return cls(method, drafts, of(lengths), source if isinstance(source, dict) else {}, of(asked), tuple(tokens))
+    return cls(method, drafts, of(lengths), source if isinstance(source, dict) else {}, of(called_at), tuple(tokens))
 
 
 def check_recordable(decoder: Decoder) -> None:
@@ -162,13 +164,13 @@ def _are_lengths(found: Any, drafts: int) -> bool:
   return all(_is_number(length, drafts) for row in found for length in row)
 
 
-def _are_positions(asked: Any, tokens: Any, rows: int) -> bool:
-  if not all(isinstance(one, list) and len(one) == rows for one in (asked, tokens)):
+def _are_positions(called_at: Any, tokens: Any, rows: int) -> bool:
+  if not all(isinstance(one, list) and len(one) == rows for one in (called_at, tokens)):
     return False
-  if not all(_is_number(size, _LARGEST) and isinstance(row, list) for size, row in zip(tokens, asked)):
+  if not all(_is_number(size, _LARGEST) and isinstance(row, list) for size, row in zip(tokens, called_at)):
     return False
-  fits = all(_is_number(position, size - 1) for size, row in zip(tokens, asked) for position in row)
-  return fits and all(row and row == sorted({*row}) for row in asked)
+  fits = all(_is_number(position, size - 1) for size, row in zip(tokens, called_at) for position in row)
+  return fits and all(row and row == sorted({*row}) for row in called_at)
 
 
 def _is_number(value: Any, most: int) -> bool:

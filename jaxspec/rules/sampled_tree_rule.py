@@ -47,10 +47,10 @@ class SampledTreeRule:
     rows, levels = draft.tokens.shape[0], draft.proposal.shape[1]
     tests = rng.uniforms(keys, draft.tokens.shape[1])  # of all nodes
     node, walks = jnp.full((rows,), -1, jnp.int32), jnp.ones((rows,), bool)
-    law, path = jnp.zeros_like(target[:, 0]), []
+    weights, path = jnp.zeros_like(target[:, 0]), []
     for level in range(self.depth):
       chosen, left = self._candidates(draft, target, tests, node, level)
-      law = jnp.where(walks[:, None], left, law)
+      weights = jnp.where(walks[:, None], left, weights)
       walks = walks & (chosen >= 0)
       node = jnp.where(walks, chosen, node)
       path.append(jnp.where(walks, chosen, -1))
@@ -68,10 +68,10 @@ class SampledTreeRule:
     q = probabilities(at_position(draft.proposal, jnp.minimum(num_accepted, levels - 1)))
     rejected = on_main & (num_accepted < draft.num_drafted)
     after_walk = jnp.where(rejected[:, None], usable_weights(lossless_weights(None, p, q), p), p)
-    law = jnp.where(walks[:, None], after_walk, law)
+    weights = jnp.where(walks[:, None], after_walk, weights)
     rest = jnp.broadcast_to(jnp.arange(self.depth, levels, dtype=jnp.int32)[None], (rows, levels - self.depth))
     nodes = jnp.concatenate([jnp.maximum(walked, 0), rest], axis=1)
-    return Verdict.one(num_accepted, inverse_cdf(law, rng.final_uniform(keys)), path=nodes)
+    return Verdict.one(num_accepted, inverse_cdf(weights, rng.final_uniform(keys)), path=nodes)
 
   def _candidates(self, draft: Draft, target: Array, tests: Array, node: Array, level: int) -> tuple[Array, Array]:
     """Tests the children of one node ``[B]``.

@@ -24,7 +24,7 @@ def impose(parts: Parts, imposed: Imposed, num_tokens: int | None) -> Parts:
   """
   target, (drafter, verifier) = parts.params.target, parts.pair()
   params = parts.params._replace(target=target._replace(rule=imposed.tables(target.rule)))
-  by_row = bool(imposed.asked)
+  by_row = bool(imposed.called_at)
   verifier = ImposedVerifier(verifier, lock_step=imposed.lock_step, sends_row=by_row)
   if not imposed.imposes_calls:
     return parts._replace(params=params, verifier=verifier)
@@ -39,14 +39,14 @@ def impose(parts: Parts, imposed: Imposed, num_tokens: int | None) -> Parts:
 
 
 def _decisions(imposed: Imposed, drafter: CiarDrafter, num_tokens: int | None, prefix: int):
-  """``probability``, ``asked`` and ``tokens`` of `ImposedGateParams`."""
+  """``probability``, ``called_at`` and ``tokens`` of `ImposedGateParams`."""
   if imposed.calls is not None:
     if num_tokens is None:
       raise ValueError("Must have the number of tokens of a row to impose its calls, we instead got none")
     accepted = imposed.accepted_at_least(drafter.most_drafts)
     asks = asking_for(imposed.calls, accepted, num_tokens, prefix=prefix, early_close=drafter.early_close)
     return jnp.float32(asks), None, None
-  asked = np.zeros((len(imposed.asked), max(imposed.tokens)), bool)
-  for row, positions in zip(asked, imposed.asked):
+  called_at = np.zeros((len(imposed.called_at), max(imposed.tokens)), bool)
+  for row, positions in zip(called_at, imposed.called_at):
     row[list(positions)] = True
-  return None, jnp.asarray(asked), jnp.asarray(imposed.tokens, jnp.int32)
+  return None, jnp.asarray(called_at), jnp.asarray(imposed.tokens, jnp.int32)

@@ -181,9 +181,9 @@ class ScaleNetwork:
       and the state.
     """
     heard, state = self.hear(side, state, maps, first=first, end=end, logits_from=logits_from)
-    return [self.law(side, one, scale) for scale, one in enumerate(heard, end - len(heard))], state
+    return [self.logits(side, one, scale) for scale, one in enumerate(heard, end - len(heard))], state
 
-  def law(self, side: ScaleSide, heard: Intervals, scale: int) -> Array:
+  def logits(self, side: ScaleSide, heard: Intervals, scale: int) -> Array:
     """Processed logits ``[B, tokens, V]`` float32 of a scale from its intervals (`hear`)."""
     return processed(heard.centre[..., 0, :], side.sampling, scale, self.top_k)
 

@@ -75,8 +75,8 @@ def history_fns(vocab: int, length: int, *, prompt: int = 0, head: bool = False)
       seen, cache = sum_seen(added, cache, positions, mask, slot)
       name = inputs.features + added
       name = jnp.where(seen + top * jnp.floor(name / top) == name, name, float(_num_conditions(vocab, prompt) * top))
-      asked = wanted(name, logits_at)
-      return ModelOutput(_look_up(params["output"], asked) + _look_up(params["own"], asked), name), cache
+      chosen = wanted(name, logits_at)
+      return ModelOutput(_look_up(params["output"], chosen) + _look_up(params["own"], chosen), name), cache
     if isinstance(inputs, ClassLabels):
       values = (inputs.labels * top).astype(jnp.float32)[:, None, None]
     elif isinstance(inputs, Prompt):

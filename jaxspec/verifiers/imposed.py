@@ -1,4 +1,4 @@
-"""Imposed acceptance and calls: a round computes everything, but what is accepted, and who asks the target, is given.
+"""Imposed acceptance and calls: a round computes everything, but acceptance and calls of the target are given.
 
 It measures the speed-up of a method at a given acceptance without trained weights. The tokens are meaningless.
 """
@@ -27,16 +27,16 @@ class Imposed:
       selects one of them, which is repeated after its last exchange.
     lock_step: all rows of a batch accept the smallest number of drafts of any row.
     calls: calls of the target per token, of a method that accepts tokens locally; None: by its gate.
-    asked: positions of calls in recorded rows, instead of ``calls``; repeated after the last token. With ``lengths``, of the
-      same rows.
-    tokens: recorded tokens of each row of ``asked``.
+    called_at: positions of calls in recorded rows, instead of ``calls``; repeated after the last token. With ``lengths``, of
+      the same rows.
+    tokens: recorded tokens of each row of ``called_at``.
   """
 
   probability: float | tuple[float, ...] | None = None
   lengths: tuple[tuple[int, ...], ...] = ()
   lock_step: bool = False
   calls: float | None = None
-  asked: tuple[tuple[int, ...], ...] = ()
+  called_at: tuple[tuple[int, ...], ...] = ()
   tokens: tuple[int, ...] = ()
 
   def __post_init__(self):
@@ -48,12 +48,12 @@ class Imposed:
       raise ValueError(f"Must have an imposed acceptance from 0 to 1, we instead got {self.probability}")
     if not all(row and min(row) >= 0 for row in self.lengths):
       raise ValueError("Must have rows of at least one round, none below 0, to impose their lengths")
-    if self.calls is not None and (self.asked or not 0 < self.calls <= 1):
-      found = "recorded ones too" if self.asked else self.calls
+    if self.calls is not None and (self.called_at or not 0 < self.calls <= 1):
+      found = "recorded ones too" if self.called_at else self.calls
       raise ValueError(f"Must have imposed calls above 0, at most 1 for each token, we instead got {found}")
-    fits = len(self.asked) == len(self.tokens) and len(self.asked) in (len(self.lengths) or len(self.asked), 0)
-    inside = all(row == tuple(sorted({*row})) and 0 <= min(row, default=0) for row in self.asked)
-    if not fits or not inside or any(max(row, default=0) >= size for row, size in zip(self.asked, self.tokens)):
+    fits = len(self.called_at) == len(self.tokens) and len(self.called_at) in (len(self.lengths) or len(self.called_at), 0)
+    inside = all(row == tuple(sorted({*row})) and 0 <= min(row, default=0) for row in self.called_at)
+    if not fits or not inside or any(max(row, default=0) >= size for row, size in zip(self.called_at, self.tokens)):
       raise ValueError("Must have ascending positions of calls below the tokens of each recorded row to impose them")
 
   @classmethod
@@ -64,7 +64,7 @@ class Imposed:
   @property
   def imposes_calls(self) -> bool:
     """Whether calls are given."""
-    return self.calls is not None or bool(self.asked)
+    return self.calls is not None or bool(self.called_at)
 
   def accepted_at_least(self, window: int) -> tuple[float, ...]:
     """Probabilities that at least 1, 2 .. ``window`` drafts of an exchange are accepted."""
@@ -76,7 +76,7 @@ class Imposed:
 
   def tables(self, rule: PyTree) -> ImposedTables:
     """Tables of the verifier in place of those of its rule."""
-    recorded = jnp.int32(len(self.lengths or self.asked)) if self.lengths or self.asked else None
+    recorded = jnp.int32(len(self.lengths or self.called_at)) if self.lengths or self.called_at else None
     if not self.lengths:
       return ImposedTables(rule, jnp.asarray(self.probability, jnp.float32), None, None, recorded)
     rounds = np.array([len(row) for row in self.lengths], np.int32)

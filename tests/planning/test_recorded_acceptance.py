@@ -65,7 +65,7 @@ def test_methods_without_acceptance(asked, words):
 
 
 def test_calls_of_a_decode():
-  """Where the edge asked, and the accepted drafts of these windows; local tokens are no part of either."""
+  """Where the edge called the cloud, and the accepted drafts of these windows; local tokens are no part of either."""
   first, draft, own, local = int(Origin.FIRST), int(Origin.DRAFT), int(Origin.REPLACED), int(Origin.LOCAL)
   origin = np.array(
     [[local, local, draft, own, local, own], [first, local, draft, own, 0, 0], [first] + [local] * 5], np.int8
@@ -76,12 +76,12 @@ def test_calls_of_a_decode():
   )
   assert found == RecordedAcceptance("ciar", 4, ((1, 0), (1,)), {}, ((2, 5), (0, 2)), (6, 4))
   assert found.calls == pytest.approx(4 / 10) and RECORDED.calls is None
-  assert (found.imposed.asked, found.imposed.tokens) == (found.asked, found.tokens)
+  assert (found.imposed.called_at, found.imposed.tokens) == (found.called_at, found.tokens)
   # Tokens that the cloud draws alone are calls without a window.
   alone = np.array([[first, own, draft, own]], np.int8)
   alone = DecodeResult(None, None, None, None, alone, np.array([[0, 1, 2, 2]], np.int32))
   found = RecordedAcceptance.of(decoder(methods.Ciar(tau=1.0, target_prefix=0.5), local=True, prefix=2), alone)
-  assert found.asked == ((0, 1, 2),) and found.lengths == ((1,),)
+  assert found.called_at == ((0, 1, 2),) and found.lengths == ((1,),)
   with pytest.raises(ValueError, match="a row whose drafts the target judged"):
     RecordedAcceptance.of(decoder(methods.Ciar(tau=1.0), local=True), outcome([[1]]))
 
@@ -125,8 +125,9 @@ def test_damaged_files(tmp_path):
   broken += [
     ("ascending positions of its calls", json.dumps(asked | wrong))
     for wrong in (
-      {"tokens": [12]}, {"tokens": []}, {"asked": []}, {"tokens": [7, 9]}, {"asked": [[0, 5, 7]]}, {"asked": [[5, 0], [3]]},
-      {"asked": [[], [3]]}, {"asked": [[0, 0], [3]]}, {"asked": [[True], [3]]}, {"asked": 3}, {"tokens": ["12", 9]},
+      {"tokens": [12]}, {"tokens": []}, {"called_at": []}, {"tokens": [7, 9]}, {"tokens": ["12", 9]}, {"called_at": 3},
+      {"called_at": [[0, 5, 7]]}, {"called_at": [[5, 0], [3]]}, {"called_at": [[], [3]]}, {"called_at": [[0, 0], [3]]},
+      {"called_at": [[True], [3]]},
     )
   ]  # fmt: skip
   for words, text in broken:

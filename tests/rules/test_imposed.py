@@ -191,11 +191,11 @@ def test_recorded_calls_are_repeated():
   recorded = RecordedAcceptance.of(decoder, jax.tree.map(lambda leaf: leaf[:4], outcome))
   again, found = imposed_calls(recorded.imposed, rows=64)
   followed = RecordedAcceptance.of(again, found)
-  assert set(zip(followed.asked, followed.lengths)) == set(zip(recorded.asked, recorded.lengths))
+  assert set(zip(followed.called_at, followed.lengths)) == set(zip(recorded.called_at, recorded.lengths))
   # An imposed acceptance changes the windows, and the edge calls at the same positions.
-  again, found = imposed_calls(Imposed(0.1, asked=recorded.asked, tokens=recorded.tokens), rows=64)
+  again, found = imposed_calls(Imposed(0.1, called_at=recorded.called_at, tokens=recorded.tokens), rows=64)
   followed = RecordedAcceptance.of(again, found)
-  assert all(any({*row} <= {*theirs} for theirs in recorded.asked) for row in followed.asked)
+  assert all(any({*row} <= {*theirs} for theirs in recorded.called_at) for row in followed.called_at)
 
 
 def test_calls_that_cannot_be_reached():
@@ -214,12 +214,12 @@ def test_what_cannot_be_imposed():
   for wrong in (dict(), dict(probability=0.5, lengths=((1,),))):
     with pytest.raises(ValueError, match="either a probability or lengths to impose"):
       Imposed(**wrong)
-  for wrong in (dict(calls=0.0), dict(calls=1.5), dict(calls=0.5, asked=((1,),), tokens=(2,))):
+  for wrong in (dict(calls=0.0), dict(calls=1.5), dict(calls=0.5, called_at=((1,),), tokens=(2,))):
     with pytest.raises(ValueError, match="imposed calls above 0"):
       Imposed(0.5, **wrong)
   for asked, tokens in ((((1,),), ()), (((2,),), (2,)), (((1, 0),), (4,)), (((-1,),), (4,))):
     with pytest.raises(ValueError, match="ascending positions of calls below the tokens"):
-      Imposed(0.5, asked=asked, tokens=tokens)
+      Imposed(0.5, called_at=asked, tokens=tokens)
   with pytest.raises(ValueError, match=r"accepts single tokens \(ciar\) to impose its calls"):
     _ = Decoder(network, methods.Sjd(), imposed=Imposed(0.5, calls=0.3)).parts
   for wrong in (((),), ((1,), (-1,))):
