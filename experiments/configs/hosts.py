@@ -29,7 +29,7 @@ TABLES = {
       AGAIN,
       DRAFT,
       *(
-        row("scale-ciar", f"CoDe, {first} of {SCALES} maps", tau=OPEN, target_prefix=first / SCALES)
+        row("scale-ciar", f"CoDe, {first} of {SCALES} scales", tau=OPEN, target_prefix=first / SCALES)
         for first in (2, 3, 4, 5)
       ),
       *(row("scale-speculative", f"exact, map rule, gamma {gamma}", gamma=gamma) for gamma in (1, 2, 3)),

@@ -52,7 +52,7 @@ ORDERS = (
   Order("the upper bound's loss is needed", CIAR, "scenes_ciar_loss", "the whole loss", "without upper"),
   Order("anchors are needed", CIAR, "scenes_ciar_loss", "the whole loss", "without anchor"),
   Order("Inter-Enhance helps", CIAR, "scenes_ciar_inject", "on", "off"),
-  Order("on scales of VAR, CoDe is better than CIAR", CIAR, "hosts_table10_var", "CoDe, 2 of 6 maps",
+  Order("on scales of VAR, CoDe is better than CIAR", CIAR, "hosts_table10_var", "CoDe, 2 of 6 scales",
         "CIAR at 30 % calls", "class_accuracy"),
   Order("on denoising steps, CIAR is better than 25 steps", CIAR, "hosts_table10_dit", "CIAR at 40 % calls",
         "target, 25 steps", "class_accuracy"),

@@ -157,13 +157,13 @@ ITEMS = (
     "FID: VAR-d24 2.11, CoDe 2.26, CIAR 2.34, VAR-d20 2.61; CoDe 2.90 times as fast, CIAR 2.60",
     "class accuracy, %: target [[hosts_table10_var | target | class accuracy, %]], CIAR at 30 % calls "
     "[[hosts_table10_var | CIAR at 30 % calls | class accuracy, %]], CoDe with 33 % "
-    "[[hosts_table10_var | CoDe, 2 of 6 maps | class accuracy, %]]; speed "
+    "[[hosts_table10_var | CoDe, 2 of 6 scales | class accuracy, %]]; speed "
     "[[hosts_table10_var | CIAR at 30 % calls | speed over target, batch 1]] and "
-    "[[hosts_table10_var | CoDe, 2 of 6 maps | speed over target, batch 1]]",
+    "[[hosts_table10_var | CoDe, 2 of 6 scales | speed over target, batch 1]]",
     PARTLY,
     "accuracy of CoDe over CIAR [[order | on scales of VAR, CoDe is better than CIAR]]; CoDe is faster, as published "
     "([[apart | hosts_table10_var | CIAR at 30 % calls | speed over target, batch 1 ;; "
-    "hosts_table10_var | CoDe, 2 of 6 maps | speed over target, batch 1]]); no ImageNet FID: no released weights",
+    "hosts_table10_var | CoDe, 2 of 6 scales | speed over target, batch 1]]); no ImageNet FID: no released weights",
   ),
   Item(
     "Table 10, DiT",

@@ -114,12 +114,12 @@ ITEMS = (
     "accepted tokens lie in flat areas",
     "[map](images/cspd_map_causal.png)",
     NO_ORDER,
-    "a picture",
+    "an image",
   ),
   Item(
     "Section A.3, the distribution of a token",
     ("cspd:marginals_causal",),
-    "a proof that the target's distribution is kept",
+    "a proof that the target's distribution is preserved",
     "largest KS: published rule [[cspd_marginals_causal | published rule | largest KS]], target with other seeds "
     "[[cspd_marginals_causal | target, other seeds | largest KS]]",
     OPEN,

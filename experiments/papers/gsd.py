@@ -9,9 +9,9 @@ ITEMS = (
     "Supplement, Figure 1",
     ("figures.gsd",),
     "many tokens with a low largest probability",
-    "[picture](results/discrete.md#images)",
+    "[images](results/discrete.md#images)",
     NO_ORDER,
-    "a picture; most positions of scenes are certain, the opposite of the paper's",
+    "an image; most positions of scenes are certain, the opposite of the paper's",
   ),
   Item(
     "Supplement, Figure 2; main Table 1, calls",
@@ -69,9 +69,9 @@ ITEMS = (
     "Supplement, Figure 3",
     ("figures.gsd",),
     "images by method",
-    "[picture](results/discrete.md#images)",
+    "[images](results/discrete.md#images)",
     NO_ORDER,
-    "pictures without selection",
+    "images without selection",
   ),
   Item(
     "FID and CLIP score of Lumina-mGPT",

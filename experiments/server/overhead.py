@@ -53,7 +53,7 @@ class Overhead(Experiment):
       "intro": f"of a round, medians [lowest, highest] of {self.repeats} decodes. The first three lines are whole rounds; "
       "the others are the parts of the third.",
       "below": f"Share of a round over a socket that one compiled loop does not have: {told}. Timing costs some "
-      "microseconds a function. Two cells whose brackets overlap are not told apart.",
+      "microseconds a function. Two cells whose brackets overlap do not differ significantly.",
       "rows": [{"cells": cells} for cells in rows],
       "figures": found,
     }

@@ -78,7 +78,7 @@ class Recovery(Experiment):
       "head": ["what happens", "decode", "network", "times", "late by, s", "of it no server, s", "retries", "resumes",
                "more bytes up, down", "other replies"],
       "intro": f"medians [lowest, highest]. Longest stop by a link: {worst:.2f} s. Decodes with another reply: {differing}.",
-      "below": "Reset: all connections end, and both ends are told. Silent: all that is sent is lost, and nobody is told; "
+      "below": "Reset: all connections end, and both ends detect it. Silent: all that is sent is lost, without an error; "
       "new connections work. Bytes are all that crossed, those of new connections too.",
       "rows": [{"cells": cells_of(entry)} for entry in figures],
       "figures": figures,

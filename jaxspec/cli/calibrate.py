@@ -1,4 +1,4 @@
-"""``jaxspec calibrate``: finds thresholds of method ``ciar`` for wanted rates of cloud calls."""
+"""``jaxspec calibrate``: finds thresholds of method ``ciar`` for target rates of cloud calls."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _OPTIONS = ("gamma", "target_prefix", "inject")
 
 @click.command(no_args_is_help=False)
 @click.argument("prompts", nargs=-1)
-@click.option("--rates", metavar="R1,R2,...", default="0.2,0.3,0.4", show_default=True, help="Wanted cloud calls per token.")
+@click.option("--rates", metavar="R1,R2,...", default="0.2,0.3,0.4", show_default=True, help="Target cloud calls per token.")
 @click.option("--tolerance", type=NumberRange(0, 1), default=0.005, show_default=True, metavar="X",
-              help="Largest distance from a wanted rate, in calls per token.")  # fmt: skip
+              help="Largest distance from a target rate, in calls per token.")  # fmt: skip
 @options_for(Ciar, *_OPTIONS)
 @click.option("--samples", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Images per prompt.")
 @click.option("--seed", type=click.IntRange(0, MAX_SEED - 1), default=0, show_default=True, metavar="N",
@@ -42,7 +42,7 @@ _OPTIONS = ("gamma", "target_prefix", "inject")
 @click.option("--dry-run", is_flag=True, help="Print the thresholds, store nothing.")
 @common("classes", *NETWORKS, "draft", "batch", "dtype", "matmul_precision", "no_cache")
 def calibrate(**options: Any) -> None:
-  """Decode PROMPTS, classes or built-in prompts at trial thresholds until cloud calls have the wanted rates.
+  """Decode PROMPTS, classes or built-in prompts at trial thresholds until cloud calls have the target rates.
 
   Every trial runs the whole decoder with the same keys; the rate is then measured on other prompts with other keys. Rates
   differ from image to image: thresholds that hold within half a point take a thousand prompts.

@@ -1,4 +1,4 @@
-"""``jaxspec diagnose``: which decoding methods can gain on a target."""
+"""``jaxspec diagnose``: which decoding methods can speed up a target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw the largest probabilities of the tokens (.png).")
 @common("classes", *NETWORKS, "samples", "seed", "batch", "dtype", "matmul_precision", "no_cache")
 def diagnose(**options: Any) -> None:
-  """Decode PROMPTS, classes or built-in prompts, and say which methods can gain on these networks.
+  """Decode PROMPTS, classes or built-in prompts, and estimate which methods can speed up these networks.
 
   Prints how certain the target's tokens are, how much probability their nearest codes have, how many drafts of exact
   methods are accepted, and how wide the intervals of edge networks must be.

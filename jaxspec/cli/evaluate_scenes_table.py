@@ -23,11 +23,11 @@ def print_scenes(console: Console, document: dict[str, Any], out: Path) -> None:
   print_head(console, document, f"{count} images, percent that do as their captions say, with 95 % intervals")
   console.print(_score_table(document["scores"]))
   if distances := document["unconstrained"]:
-    console.print("What captions leave open, in the images that are right, against the painter", soft_wrap=True)
+    console.print("Unconstrained attributes of the correct images, against the painter", soft_wrap=True)
     console.print()
     console.print(_distances_table(distances))
   else:
-    console.print("No image is right: nothing to compare with the painter", soft_wrap=True)
+    console.print("No image is correct: nothing to compare with the painter", soft_wrap=True)
   console.print()
   print_written(console, out)
 

@@ -11,7 +11,7 @@ COMMANDS = {
   "methods": LazyCommand("jaxspec.cli.methods:methods", "List the decoding methods, or explain one with its options."),
   "info": LazyCommand("jaxspec.cli.info:info", "Show what a checkpoint or a bundle holds."),
   "audit": LazyCommand("jaxspec.cli.audit:audit", "Measure the error of a method and the speed that it buys."),
-  "diagnose": LazyCommand("jaxspec.cli.diagnose:diagnose", "Say which methods can gain on a target's tokens."),
+  "diagnose": LazyCommand("jaxspec.cli.diagnose:diagnose", "Estimate which methods can speed up a target."),
   "bench": LazyCommand("jaxspec.cli.bench:bench", "Time plain against speculative decoding."),
   "bench-model": LazyCommand("jaxspec.cli.bench_model:bench_model", "Time a method on random weights of a published size."),
   "evaluate": LazyCommand("jaxspec.cli.evaluate:evaluate", "Score images of scenes, or compute FID, IS and CLIP score."),

@@ -119,7 +119,7 @@ def _counters(address: Address):
 
 
 def _server(options: dict[str, Any], listen, methods, widths: tuple[int, ...], metrics):
-  """Loads, compiles and probes."""
+  """Loads, compiles, and runs the determinism check."""
   from jaxspec.cli import compilation_cache
   from jaxspec.cli.networks import sources_of
   from jaxspec.core.precision import of_user

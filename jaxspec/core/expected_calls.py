@@ -1,7 +1,7 @@
-"""Expected calls of the target in a row whose draft side asks with a constant probability (CIAR), and the inverse.
+"""Expected calls of the target in a row whose tokens call it with a constant probability (CIAR), and the inverse.
 
-Every token that the draft side decides alone asks with the probability ``q``. A call tests a window of drafts and adds one
-token, so that it commits ``A + 1`` tokens, of which none is decided again.
+Every token that the draft side decides alone calls the target with the probability ``q``. A call tests a window of
+drafts and adds one token, so that it commits ``A + 1`` tokens, of which none is decided again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def expected_calls(
     asks: the probability ``q``.
     accepted: probability that at least 1, 2 .. K drafts of a window are accepted.
     num_tokens: tokens of the row; a window ends before the last one.
-    early_close: whether a window ends before its first draft that would not ask.
+    early_close: whether a window ends before its first draft that would not call.
   """
   at_least = [1.0, *(chance * (asks**number if early_close else 1.0) for number, chance in enumerate(accepted))]
   calls = [0.0]  # by number of tokens that are left

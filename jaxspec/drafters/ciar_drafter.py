@@ -314,7 +314,7 @@ class CiarDrafter(Drafter):
       return decide(carry._replace(cache=cache), _heard(output, index))
 
     def goes_on(carry: _Round) -> Array:
-      """Whether the edge takes another step; with rounds of their own, it stops when a third of the rows ask.
+      """Whether the edge takes another step; with rounds of their own, it stops when a third of the rows wait.
 
       The target's pass for few rows costs less than that for all (`CiarVerifier.most_rows`). With fewer rows in a pass there
       are more passes, with more of them most rows wait.

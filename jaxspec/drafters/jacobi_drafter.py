@@ -12,13 +12,13 @@ committed (the Gumbel coupling of arXiv 2510.24211).
 
 Why old drafts may be kept. Let the past of position j be all tokens at the positions before j, of all passes. The rows that
 position j is drawn from are functions of its past. Given the past, the draft follows the newest row: a coupling is a Markov
-chain of these laws, and Gumbel noise is independent of the past. The test of position j is made once, and its result
-depends on the past and the draft. So all rules of `jaxspec.rules` see a draft of its proposal.
+chain of these distributions, and Gumbel noise is independent of the past. The test of position j is made once, and its
+result depends on the past and the draft. So all rules of `jaxspec.rules` see a draft of its proposal.
 
 In block verification (`jaxspec.rules.block_rule`) the drafts behind the last accepted one also decide about it. If i drafts
 are accepted, a draft at j > i + 1 no longer follows its proposal q but ``[q - p_{j-1} p]+``, with the p_i of
 `jaxspec.sampling.block_acceptance` and the row p of this pass, which is the next proposal. Coupled drafts take this as their
-old law (``block``). Gumbel noise has no such law after a test.
+old distribution (``block``). Gumbel noise has no such distribution after a test.
 """
 
 from __future__ import annotations

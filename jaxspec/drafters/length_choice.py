@@ -202,7 +202,7 @@ def ended(state: LengthState, times: Array, found: Outcome) -> LengthState:
   depth = jnp.arange(state.tested.shape[1])[None]
   is_accepted = live & (depth < found.accepted[:, None])
   is_tested = live & (depth <= found.accepted[:, None]) & (depth < found.drafted[:, None])
-  # The row that lacks most may end with a token: so many tokens at once would not fit into 32 bits, and fill any balance.
+  # The row that lacks most may end with a token: all that it lacked would not fit into 32 bits, and fill any balance.
   gain = jnp.minimum(jnp.max(found.before) - jnp.max(found.after), 2 * _MOST_LOST)
   decayed = lambda count, tests: count - (count >> _DECAY) + _COUNT * tests.astype(jnp.int32)
   return dataclasses.replace(

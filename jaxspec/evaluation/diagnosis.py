@@ -1,4 +1,4 @@
-"""Which decoding methods can gain on a target: how certain its tokens are, its near-synonyms, and exact drafts.
+"""Which decoding methods can speed up a target: how certain its tokens are, its near-synonyms, and exact drafts.
 
 Relaxed and grouped rules (LANTERN, GSD) and interval methods (CIAR) were made for codebooks whose tokens have low largest
 probabilities and many near-synonyms (figure 1 of the supplement of arXiv 2508.07747). Where most tokens are certain, exact

@@ -64,7 +64,7 @@ class JacobiMethod(Method):
     check_chain("window", self.longest_path(), num_tokens, whole=True)
 
   def initial_source(self, grid: tuple[int, int] | None) -> str:
-    """Where new positions copy from, one of `SOURCES`, on a host with this grid."""
+    """Where new positions copy from, one of `SOURCES`, for tokens of this grid."""
     if self.initial != "auto":
       return self.initial
     return "uniform" if grid is None else "above"
@@ -117,7 +117,7 @@ class Sjd(ExactTest, JacobiMethod):
 
   With ``branch`` above 1 the first ``depth`` positions have several candidates each, which are tested one after the other.
   With ``verify="block"`` a window is tested together (Sun et al. 2024, arXiv 2403.10444); coupled drafts then correct their
-  old law (`jaxspec.drafters.jacobi_drafter`).
+  old distribution (`jaxspec.drafters.jacobi_drafter`).
   """
 
   branch: int = option(1, "Candidates of each of the first positions of a window.", ge=1, le=MOST_NODES)

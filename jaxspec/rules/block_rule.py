@@ -10,9 +10,9 @@ first i. The position after them then has the mass ``min(p_i p, q) + [p_i p - q]
 p. No exact test of a chain accepts more drafts in the mean (the paper, Theorem 2). The lossless rule tests a single draft in
 the same way.
 
-The induction needs the law of each draft given the drafts before it, and no more. It therefore holds for Jacobi windows too,
-whose later proposals depend on older drafts. Drafts that are kept for the next window follow another law after this rule
-(`jaxspec.drafters.jacobi_drafter`).
+The induction needs the distribution of each draft given the drafts before it, and no more. It therefore holds for Jacobi
+windows too, whose later proposals depend on older drafts. Drafts that the next window reuses follow another distribution
+after this rule (`jaxspec.drafters.jacobi_drafter`).
 """
 
 from __future__ import annotations

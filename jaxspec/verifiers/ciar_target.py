@@ -7,7 +7,7 @@ When a row needs verification, any number of locally accepted tokens may be miss
 2. The logits after the last locally accepted token and after every token of the window are gathered, row by row.
 3. The acceptance rule judges the window. Locally accepted tokens count as accepted.
 
-Passes have two sizes. Several rows share the inputs of a pass without padding (`jaxspec.core.packing`): rows that ask need
+Passes have two sizes. Several rows share the inputs of a pass without padding (`jaxspec.core.packing`): rows that call need
 different numbers of inputs, and the others none. One row may have many of them, since another pass for the rest of one row
 would cost nearly as much as the first one. A narrow pass is for at most half of the rows and reads only their caches.
 

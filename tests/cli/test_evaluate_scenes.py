@@ -116,7 +116,7 @@ def test_other_captions_are_not_right(run, folder, drawn):
   right = document["scores"]["all"]["right"]
   assert right["value"] <= 1 / NUM and right["low"] <= right["value"] < right["high"]
   assert document["scores"]["all"]["clean"]["value"] == 1
-  assert document["unconstrained"] or "No image is right" in outcome.stdout
+  assert document["unconstrained"] or "No image is correct" in outcome.stdout
 
 
 def test_captions_of_the_grammar(run, painting_bundle, without_painter, tmp_path):
@@ -139,7 +139,7 @@ def test_which_captions_are_drawn(run, painting_bundle, without_painter, tmp_pat
   monkeypatch.setattr("jaxspec.cli.evaluate_scenes.DEFAULT_NUM", 2)
   document, outcome = _call(run, bundle)
   assert asked[-1][2] == [scenes.draw_scene(0, number, "validation")[0] for number in range(2)]
-  assert document["images"]["split"] == "validation" and "No image is right" in outcome.stdout
+  assert document["images"]["split"] == "validation" and "No image is correct" in outcome.stdout
   (tmp_path / "p.txt").write_text("A cat!\ntwo stars\nA cat!\n")
   document, _ = _call(run, bundle, "--prompts", "p.txt")
   assert asked[-1][2] == ["A cat!", "two stars", "A cat!"] and document["images"]["prompts"] == "p.txt"
@@ -206,6 +206,6 @@ def test_bundle_of_scenes(run, tmp_path):
   document, outcome = _call(run, bundle, "--num", 5, "--batch", 3, "--save-images", "kept")
   assert document["images"]["counters"]["target_calls"] == 5 * 36 and document["images"]["settings"]["method"] == "ar"
   assert document["scores"]["all"]["right"]["value"] == 0 and document["unconstrained"] == {}
-  assert "No image is right" in outcome.stdout and len(list((tmp_path / "kept").glob("*.png"))) == 5
+  assert "No image is correct" in outcome.stdout and len(list((tmp_path / "kept").glob("*.png"))) == 5
   again, _ = _call(run, tmp_path / "kept")
   assert again["scores"] == document["scores"]

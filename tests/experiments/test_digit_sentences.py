@@ -12,7 +12,7 @@ def test_maps_of_digits():
   """docs/var.md and the pages of both methods: significant differences from the target."""
   rows = rows_of("hosts_table10_var")
   change = lambda label, metric: rows[label]["minus_first"][metric]
-  for label in ("draft alone", *(f"CoDe, {first} of 6 maps" for first in (2, 3, 4, 5))):
+  for label in ("draft alone", *(f"CoDe, {first} of 6 scales" for first in (2, 3, 4, 5))):
     found = change(label, "class_accuracy")
     assert found["adjusted"] < 0.05 and found["value"] < -0.065, label
   for rate in (20, 30, 40):

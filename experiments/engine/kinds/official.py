@@ -59,8 +59,8 @@ def others(document: Document) -> str:
 
 def below_mar(document: Document) -> list[str]:
   return [
-    f"{others(document)} Tokens are vectors: those of the compared image have the same order and noise on both sides, and "
-    f"count as equal within {document['tolerance']:g} of the deviation of all their numbers."
+    f"{others(document)} Tokens are continuous: those of the compared image have the same order and noise on both sides, "
+    f"and count as equal within {document['tolerance']:g} of the deviation of all their numbers."
   ]
 
 

@@ -47,7 +47,7 @@ class FeatureHeadConfig(HeadSizes):
       raise ValueError(f"Must have rows of equal length, we instead got {self.num_tokens} tokens and {self.columns} columns")
     self.check_heads(4)
     if self.prefix_len < 1:
-      raise ValueError(f"Must have a host with at least one condition token, we instead got {self.prefix_len}")
+      raise ValueError(f"Must have a target with at least one condition token, we instead got {self.prefix_len}")
 
   @property
   def grid(self) -> int:

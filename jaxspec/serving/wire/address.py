@@ -39,7 +39,7 @@ class Address(NamedTuple):
     """
     try:
       return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a name that no name server can be asked for
+    except UnicodeError as error:  # a name that no name server can look up
       raise socket.gaierror(socket.EAI_NONAME, "no name of a host") from error
 
   def on_this_machine(self) -> tuple[str, ...]:

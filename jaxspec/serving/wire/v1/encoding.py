@@ -85,7 +85,7 @@ def close_request(stream: bytes) -> bytes:
 
 
 def describe_request(protocol: int, client: str) -> bytes:
-  """The bytes that ask what a server serves."""
+  """The request for the description of a server."""
   return pb.DescribeRequest(protocol=protocol, client=client).SerializeToString()
 
 
