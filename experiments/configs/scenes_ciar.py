@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments.configs.scenes import BUNDLE, EDGE, MANY, SEVERAL
+from experiments.configs.scenes import BUNDLE, EAGLE, EDGE, MANY, SEVERAL, lantern
 from experiments.engine import rows as engine_rows
 from experiments.engine.quality import Quality
 from experiments.engine.race import CAPTIONS, Heat, Race
@@ -195,7 +195,7 @@ TABLES = {
     notes=("Trunk and heads of a network with features are those of the one without, so that only the cloud differs.",),
   ),
   "speed": Race(
-    title="Speed of CIAR on scenes over plain decoding",
+    title="Speed and images of CIAR, LANTERN++ and EAGLE-2 on scenes",
     bundle=BUNDLE,
     layout="cloud",
     texts=CAPTIONS,
@@ -208,10 +208,13 @@ TABLES = {
           PLAIN.but(label="plain decoding"),
           *(row("ciar", f"CIAR, window {window}", draft=EDGE, gamma=window, cloud_rate=RATE) for window in (1, 2, 4)),
           row("ciar", "CIAR alone", draft=EDGE, gamma=WINDOW, tau=OPEN),
+          lantern("lambda 2", factor=2.0),
+          EAGLE,
         ),
       )
       for size in (1, 8)
     ),
+    against="CIAR, window 2",
     notes=("A conformal threshold steers every image towards 30 % cloud calls.",),
   ),
   "guidance": Quality(

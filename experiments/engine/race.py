@@ -131,7 +131,7 @@ class Race(Experiment):
     exchanges = {
       entry.name: Exchange.of(bench, entry, heat.batch, drawn)
       for entry, drawn, counted in zip(rows, results, found)
-      if any(counted["draft_calls"]) and any(counted["target_calls"])
+      if entry.method == "ciar" and any(counted["target_calls"])
     }
     return with_floors(found, pass_times.by_width(bench, rows[0], heat.batch), exchanges)
 
@@ -169,7 +169,9 @@ def cloud_tokens(result: DecodeResult) -> np.ndarray:
 def with_floors(
   rows: list[dict[str, Any]], pass_s: dict[int, float], exchanges: dict[str, Exchange]
 ) -> list[dict[str, Any]]:
-  """The rows of CIAR with their floors, by medians; the first row is plain decoding, "DRAFT alone" makes no calls.
+  """The rows of a batch size, those of CIAR with their floors, by medians.
+
+  The first row is plain decoding. Each row of CIAR is named ``DRAFT, ...``, and "DRAFT alone" makes no calls.
 
   An edge pass costs its time alone, and the cloud
 
@@ -186,11 +188,11 @@ def with_floors(
   per_call = statistics.median(plain["seconds"]) / statistics.mean(plain["target_calls"])
   found = [plain]
   for entry in rows[1:]:
-    alone = named[f"{entry['label'].split(',')[0].removesuffix(' alone')} alone"]
-    per_pass = statistics.median(alone["seconds"]) / statistics.mean(alone["draft_calls"])
-    if entry is alone:
+    if entry["label"] not in exchanges:
       found.append(entry)
       continue
+    alone = named[f"{entry['label'].split(',')[0]} alone"]
+    per_pass = statistics.median(alone["seconds"]) / statistics.mean(alone["draft_calls"])
     edge, calls = per_pass * statistics.mean(entry["draft_calls"]), statistics.mean(entry["target_calls"])
     of_call = np.interp(statistics.mean(entry["cloud_tokens"]) / calls, list(pass_s), list(pass_s.values()))
     whole, own = statistics.median(plain["seconds"]), exchanges[entry["label"]]
