@@ -44,7 +44,8 @@ ITEMS = (
     "[[scenes_ciar_speed | LANTERN++, lambda 2 | correct images, % | batch=1]], "
     "[[scenes_ciar_speed | EAGLE-2 | correct images, % | batch=1]]",
     REVERSED,
-    "speed over CIAR's: LANTERN++ [[scenes_ciar_speed | LANTERN++, lambda 2 | over CIAR, window 2, 95 % | batch=1]], "
+    "the brackets of their speeds over CIAR's are above 1: LANTERN++ "
+    "[[scenes_ciar_speed | LANTERN++, lambda 2 | over CIAR, window 2, 95 % | batch=1]], "
     "EAGLE-2 [[scenes_ciar_speed | EAGLE-2 | over CIAR, window 2, 95 % | batch=1]]",
   ),
   Item(

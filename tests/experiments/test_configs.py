@@ -66,8 +66,9 @@ def test_chains_that_end_in_a_mean_have_no_exact_rule():
 
 def test_edges_race_at_one_rate():
   for heat in scenes_ciar.TABLES["speed"].heats:
-    plain, *windows, alone = heat.rows
+    plain, *windows, alone, relaxed, tree = heat.rows
     assert plain.method == "ar" and dict(alone.options)["tau"] == OPEN
+    assert (relaxed.method, tree.method) == ("lantern", "eagle")
     assert {dict(entry.options)["cloud_rate"] for entry in windows} == {scenes_ciar.RATE}
 
 

@@ -160,7 +160,7 @@ def test_speeds_beside_the_default():
 
 
 def test_speeds_over_the_batch_at_a_published_size():
-  """results/speed.md: fixed and chosen lengths on GPT-B."""
+  """results/speed.md: fixed and chosen lengths on GPT-B and GPT-L."""
   rows = committed()["bench_gains_batches"]["rows"]
   over = {(row["label"], row["batch"]): round(row["over_plain"]["median"], 2) for row in rows}
   windows, chosen = "SJD, window 7", "SJD, window auto"
@@ -170,6 +170,12 @@ def test_speeds_over_the_batch_at_a_published_size():
   auto = [ratio for label, ratios in large.items() if label.endswith("auto") for ratio in ratios]
   assert (min(fixed), max(fixed)) == (0.28, 0.60) and (min(auto), max(auto)) == (0.92, 0.98)
   assert max(ratio for (label, batch), ratio in over.items() if batch == 4 and not label.endswith("auto")) < 1
+  rows = committed()["bench_gains_batches_l"]["rows"]
+  over = {(row["label"], row["batch"]): round(row["over_plain"]["median"], 2) for row in rows}
+  assert [over[chosen, batch] for batch in (1, 4, 16)] == [2.53, 1.12, 0.98]
+  assert [over["speculative, gamma auto", batch] for batch in (1, 4, 16)] == [1.48, 1.08, 0.97]
+  fixed = [ratio for (label, batch), ratio in over.items() if batch == 16 and not label.endswith("auto")]
+  assert (min(fixed), max(fixed)) == (0.38, 0.61)
 
 
 def test_limits_of_groups():
