@@ -79,8 +79,10 @@ class ServedProfile:
     Args:
       max_len: most tokens of a row.
     Raises:
-      ValueError: if the largest frame takes longer than ``most_s`` on this machine.
+      ValueError: if the largest frame takes longer than ``most_s`` on this machine, or ``most_s`` is not positive.
     """
+    if not most_s > 0:
+      raise ValueError(f"Must have a positive max_decode_ms, we instead got {1000 * most_s:g}")
     seconds = decode_seconds(self.codec, max_len) if most_s < math.inf else 0.0
     if seconds > most_s:
       what = shown(profile_of(self.codec))

@@ -156,6 +156,7 @@ def test_what_cannot_be_served(texts, captions):
     (lambda: serve(["nothing"]), "nothing"),
     (lambda: serve("sqs"), "a list of methods, we instead got 'sqs'"),
     (lambda: serve(Sqs()), "a list of methods, we instead got Sqs"),
+    (lambda: serve(max_decode_ms=float("nan")), "a positive max_decode_ms, we instead got nan"),
     (lambda: serve([Sqs(coding="paper", max_drafts=6)], max_decode_ms=1e-3), "within 0.001 ms.* ms for method=sqs"),
     (lambda: serve(max_prompt=40, max_len=9), "at most 48 tokens"),
     (lambda: from_bundle.engine_of(bare), "target's weights to decode here"),
