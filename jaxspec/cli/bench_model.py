@@ -41,7 +41,7 @@ _GROUPS = (
               help="Calls of the cloud per token, or a recorded file; ciar; repeat.  [default: 0.3]")  # fmt: skip
 @click.option("--lock-step/--no-lock-step", default=True, help="Rows that wait for the slowest, above batch 1.")
 @click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
-@click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
+@click.option("--draft", metavar="NAME", help="Draft network.  [default: the bundle's or the published one, else 2 layers]")
 @click.option("--draft-layers", type=click.IntRange(1), metavar="N", help="The first layers of the model as draft network.")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default="float32", show_default=True, metavar="NAME",
               help="Weights and arithmetic.")  # fmt: skip

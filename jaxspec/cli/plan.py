@@ -28,7 +28,7 @@ _GROUPS = (
 @click.option("--mesh", metavar="AXES", help="data=D,model=M.  [default: the largest model that divides the heads]")
 @click.option("--batch", "batches", multiple=True, type=int, metavar="N", help="Rows together; repeat.  [default: 1]")
 @click.option("--tokens", type=int, metavar="N", help="Tokens of a row.  [default: as published]")
-@click.option("--draft", metavar="NAME", help="Draft network.  [default: as published, else 2 layers of the model]")
+@click.option("--draft", metavar="NAME", help="Draft network.  [default: the bundle's or the published one, else 2 layers]")
 @click.option("--acceptance", metavar="A", help="Probability of a draft, or a recorded file.  [default: 0.7, assumed]")
 @click.option("--calls", metavar="C", help="Calls of the cloud per token, or a recorded file, with --method ciar.")
 @click.option("--dtype", type=click.Choice(("bfloat16", "float32")), default=DEFAULT_DTYPE, show_default=True,

@@ -18,7 +18,7 @@ from jaxspec.models import registry
 from jaxspec.models.heads.feature_head import attach, borrowed
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from jaxspec.models.trunk import trunk_of
-from jaxspec.planning.published_models import MODELS, Model
+from jaxspec.planning.published_models import Model, find_model
 from jaxspec.planning.sizes import Sized, sized
 from jaxspec.planning.uses import Use
 from jaxspec.sampling import AnySampling
@@ -121,7 +121,7 @@ def draft_of(model: Model, method: Method, draft: Model | None, dtype: str) -> S
     return _with_threshold(draft.sized(dtype))
   if method.draft_family == SAME_FAMILY:
     if model.draft is not None:
-      return MODELS[model.draft].sized(dtype)
+      return find_model(model.draft).sized(dtype)
     if not hasattr(model.config, "num_layers"):
       raise ValueError(f"Must have a draft network for {model.name} (--draft), it has no published one")
     layers = min(DRAFT_LAYERS, model.config.num_layers)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxspec.core.types import PyTree
 from jaxspec.io import checkpoints
-from jaxspec.io.bundle import Defaults, read_bundle
+from jaxspec.io.bundle import Bundle, Defaults, read_bundle
 from jaxspec.io.model_folders import model_folder, network_name, released_config
 from jaxspec.models import registry
 from jaxspec.models.chameleon.chameleon import ChameleonConfig
@@ -63,7 +63,8 @@ class Model:
     logits: computed rows of the output matrix, if not all.
     tokenizer: config of the image tokenizer; None for text.
     text: encoder of prompts, if it is a network.
-    draft: name of the published draft network; None: the first layers of the network itself.
+    draft: the published draft network or that of its bundle, as for `find_model`; None: the first layers of the network
+      itself.
     defaults: settings of its bundle.
   """
 
@@ -242,7 +243,16 @@ def find_model(name: str) -> Model:
   document = checkpoints.read_config(model_folder(bundle.target_folder()))
   family = document["family"]
   model = _model_of(bundle.name, family, registry.make_config(family, document["config"]))
-  return dataclasses.replace(model, defaults=bundle.defaults)
+  return dataclasses.replace(model, defaults=bundle.defaults, draft=_draft_of(bundle, family))
+
+
+def _draft_of(bundle: Bundle, family: str) -> str | None:
+  """The folder of a bundle's first draft with the target's family, its default draft before the others."""
+  for name in sorted(bundle.drafts, key=lambda name: name != bundle.defaults.draft):
+    folder = model_folder(bundle.folder(bundle.drafts[name]))
+    if checkpoints.read_config(folder)["family"] == family:
+      return str(folder)
+  return None
 
 
 def _model_of(name: str, family: str, config: Any) -> Model:

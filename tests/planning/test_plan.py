@@ -224,6 +224,14 @@ def test_models():
     MODELS["gpt-neo-125m"].with_tokens(2000)
 
 
+def test_a_bundle_is_planned_with_its_own_draft():
+  """Of several drafts, the first with the target's family; a target alone takes its first layers."""
+  found = make_plan(find_model(str(named("scenes"))), H100, method=small("speculative"))
+  assert found.draft == ("draft-1", 1_445_632)
+  alone = make_plan(find_model(str(named("scenes") / "target")), H100, method=small("speculative"))
+  assert alone.draft is not None and alone.draft[0] == "2 layers of target"
+
+
 def test_maps_are_not_planned(tmp_path):
   path = save(tmp_path / "var", VAR, 0)
   with pytest.raises(ValueError, match=r"one token after the other, .*var draws whole scales \(var\)"):
