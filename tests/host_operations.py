@@ -17,7 +17,8 @@ def _stage(value):
 
 
 def _convert(value, *, new_dtype, weak_type, sharding):
-  return value.astype(new_dtype)
+  with np.errstate(over="ignore"):  # infinity, as in JAX
+    return value.astype(new_dtype)
 
 
 def _broadcast(value, *, shape, broadcast_dimensions, sharding):
