@@ -120,7 +120,7 @@ def get_config(arg: str = "") -> SceneRun:
     optimizer = dataclasses.replace(run.optimizer, learning_rate=1e-3, muon_learning_rate=5e-3, final_fraction=0.05)
     return dataclasses.replace(
       run, kept=0, batch_size=32, optimizer=optimizer, materials=scenes.TEXTURED_WORLD, start_from="checkpoints/scenes",
-      model=dataclasses.replace(run.model, vocab_size=8192), tokenizer="runs/textures-tokenizer/out",
+      model=dataclasses.replace(run.model, vocab_size=8192), tokenizer="runs/textures-tokenizer",
       loop=LoopConfig(num_steps=16000, log_every=20, eval_every=1000, checkpoint_every=100),
     )  # fmt: skip
   if arg == "gpu":

@@ -7,6 +7,8 @@ Commands (from the repository root; an interrupted run resumes)::
     python -m experiments.train.tokenizer --config scenes-decoder --set start_from=runs/scenes-tokenizer \\
       --run-dir runs/scenes-decoder --export checkpoints/scenes/tokenizer --store-dtype bfloat16 \\
       --grid docs/images/scenes_tokenizer.png --results experiments/results/scenes_tokenizer_decoder.json
+    python -m experiments.train.tokenizer --config textures --run-dir runs/textures-all --export runs/textures-tokenizer \\
+      --store-dtype bfloat16 --results experiments/results/textures_tokenizer.json
 
 The images are those of `experiments.train.tokenizer_images`; evaluation uses what training lacks. The encoder of scenes
 looks at each patch alone: a flat background is one token repeated, and an object has the same tokens wherever it lies. The
@@ -70,8 +72,8 @@ def get_config(arg: str = "scenes") -> TokenizerRun:
   if arg == "textures":
     run = TokenizerRun(materials=TEXTURED_WORLD)
     model = dataclasses.replace(run.model, num_codes=8192)
-    loop = dataclasses.replace(run.loop, num_steps=2000)
-    return dataclasses.replace(run, model=model, loop=loop, objective=VQObjective(restart_until=1600))
+    loop = dataclasses.replace(run.loop, num_steps=5000)
+    return dataclasses.replace(run, model=model, loop=loop, objective=VQObjective(restart_until=4000))
   if arg == "smoke":
     model = PatchVQConfig(96, widths=(8, 16), encoder_blocks=(1, 1), decoder_blocks=(1, 1), num_codes=32)
     loop = LoopConfig(num_steps=4, log_every=1, eval_every=0, checkpoint_every=2)
