@@ -2,7 +2,7 @@
 
 Rows of a batch share every pass. While some rows wait for the cloud, the edge goes on for the others, until a share of the
 unfinished rows waits. A small share needs many passes of the cloud, a large one lets most rows wait. The tokens of a row do
-not depend on the rule, so that a decode under one rule gives the passes of every other one.
+not depend on the rule, but for rounding, so that a decode under one rule gives the passes of every other one.
 """
 
 from __future__ import annotations

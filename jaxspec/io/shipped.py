@@ -35,7 +35,7 @@ def shipped(name: str) -> Path:
 
 def is_installed(folder: Path) -> bool:
   """Whether a folder is a part of the installed package, which no command changes."""
-  return _INSTALLED in folder.resolve().parents
+  return _INSTALLED.resolve() in folder.resolve().parents
 
 
 def named(path: str | os.PathLike) -> Path:

@@ -6,6 +6,7 @@ import pytest
 
 import jaxspec
 from jaxspec.io import checkpoints
+from jaxspec.io import shipped as shipped_folders
 from jaxspec.io.bundle import read_bundle
 from jaxspec.io.shipped import BUNDLES, shipped
 from jaxspec.run.loading import load_pipeline
@@ -51,3 +52,13 @@ def test_every_network_says_where_it_comes_from(name):
 def test_shipped_files_fit_in_60_megabytes():
   files = [path for path in shipped(FAST).parent.rglob("*") if path.is_file()]
   assert len(files) > 40 and sum(path.stat().st_size for path in files) < 60e6
+
+
+def test_parts_of_an_installed_package_are_known_through_links(tmp_path, monkeypatch):
+  """An environment is often reached by a link; what is inside it must not be changed either way."""
+  (tmp_path / "real" / "scenes").mkdir(parents=True)
+  (tmp_path / "link").symlink_to(tmp_path / "real")
+  for reached in ("real", "link"):
+    monkeypatch.setattr(shipped_folders, "_INSTALLED", tmp_path / reached)
+    assert all(shipped_folders.is_installed(tmp_path / way / "scenes") for way in ("real", "link"))
+    assert not shipped_folders.is_installed(tmp_path / "other")
