@@ -6,7 +6,7 @@ published.
 
 from __future__ import annotations
 
-from experiments.configs.scenes import BUNDLE, EDGE, NO_GAP, NO_LIMIT
+from experiments.configs.scenes import BUNDLE, CHAIN, EDGE, NO_GAP, NO_LIMIT, against, audited, lantern
 from experiments.engine.lifted import STEP, Lift
 from experiments.engine.quality import Quality
 from experiments.engine.rows import Row, matched, row
@@ -35,13 +35,34 @@ def grouped(size: int, label: str = "", **given) -> Row:
 
 EXACT = jacobi("sjd", "SJD")
 FRESH = dict(recycle="fresh", point_mass=True)
+DRAFTED = CHAIN.but(gamma=7)
+
+
+def lent(factor: float, gamma: int = 7, label: str = "") -> Row:
+  """LANTERN++ by a draft that knows the codes and not the grain."""
+  return lantern(label or f"lambda {factor:g}", gamma=gamma, num_neighbours=63, factor=factor)
+
+
+def at_window(window: int) -> tuple[Row, ...]:
+  """Lossy rules beside their exact siblings, with one length of drafts."""
+  words = f"window {window}"
+  exact, chain = jacobi("sjd", f"SJD, {words}", window=window), CHAIN.but(label=f"speculative, {words}", gamma=window)
+  return audited(
+    exact, chain,
+    *against(
+      exact, grouped(100, f"GSD, G 100, {words}", window=window),
+      jacobi("gsd", f"static groups of 64, {words}", variant="static", group_size=64, window=window),
+      jacobi("scaled", f"scaled by 5, {words}", factor=5.0, window=window),
+    ),
+    *against(chain, lent(5.0, window, f"lambda 5, {words}")),
+  )  # fmt: skip
 
 
 def strength(twins: int) -> Quality:
-  """GSD and its sibling at one number of twins; the grain's step grows with it."""
+  """GSD, LANTERN++ and their siblings at one number of twins; the grain's step grows with it."""
   return Quality(
-    title=f"GSD in the lifted world with {twins} twins",
-    rows=(EXACT, grouped(100)),
+    title=f"GSD and LANTERN++ in the lifted world with {twins} twins",
+    rows=(EXACT, grouped(100), DRAFTED, *against(DRAFTED, lent(5.0))),
     subject=EXACT.label,
     lift=Lift(twins=twins, sigma=twins / 16),
     **WORLD,
@@ -87,19 +108,19 @@ TABLES = {
   ),  # fmt: skip
   "lantern": Quality(
     title="LANTERN++ in the lifted world",
-    rows=(
-      row("speculative", "speculative, one layer", draft="draft-1", gamma=7),
-      *(
-        row("lantern", f"LANTERN++, lambda {factor:g}", draft="draft-1", gamma=7, num_neighbours=63, factor=factor)
-        for factor in (2.0, 5.0, 20.0)
-      ),
-    ),
-    subject="speculative, one layer",
+    rows=(DRAFTED, *(lent(factor) for factor in (2.0, 5.0, 20.0))),
+    subject=DRAFTED.label,
     lift=Lift(),
     **WORLD,
     notes=("The draft knows the codes and not the grain.",),
   ),
-  **{f"strength_{twins}": strength(twins) for twins in (4, 16, 64, 256)},
+  "long_windows": Quality(
+    title="Lossy rules in the lifted world at windows of 15 and 31",
+    rows=tuple(entry for window in (15, 31) for entry in at_window(window)),
+    lift=Lift(),
+    **WORLD,
+  ),
+  **{f"strength_{twins}": strength(twins) for twins in (1, 4, 16, 64, 256)},
   "ciar_30": Quality(
     title="Scores in the lifted world at 30 % cloud calls",
     rows=tuple(matched(name, RATE, score=score, gamma=1) for name, score in SCORES.items()),

@@ -94,6 +94,20 @@ def over_windows(*windows: int) -> tuple[Row, ...]:
   )
 
 
+def at_window(window: int) -> tuple[Row, ...]:
+  """Lossy rules beside the exact methods of the same drafts, with one length of drafts."""
+  words, wide = f"window {window}", dict(window=window)
+  exact, chain = jacobi(window), CHAIN.but(label=f"speculative, {words}", gamma=window)
+  return audited(
+    exact, chain,
+    *against(
+      exact, grouped(f"G 50, {words}", group_size=50, **wide), static(10).but(label=f"static groups of 10, {words}", **wide),
+      scaled(5.0).but(label=f"scaled by 5, {words}", **wide),
+    ),
+    *against(chain, lantern(f"lambda 10, {words}", factor=10.0, gamma=window)),
+  )  # fmt: skip
+
+
 def jacobi(window: int) -> Row:
   return row("sjd", f"SJD, window {window}", window=window, **UNIFORM)
 
@@ -203,6 +217,12 @@ TABLES = {
     rows=(*(jacobi(window) for window in (3, 7, 15, 31, 63)), *over_windows(15, 63)),
     **SEVERAL,
     notes=("Published windows have 16 tokens, that is 15 drafts.",),
+  ),
+  "long_windows": Quality(
+    title="Lossy rules on scenes at windows of 15 and 31, without top-p",
+    rows=tuple(entry for window in (15, 31) for entry in at_window(window)),
+    **WHOLE,
+    notes=("Published windows have 16 tokens and more.",),
   ),
   "jacobi_initial": Quality(
     title="Jacobi decoding of scenes over the first drafts of new positions",

@@ -22,12 +22,14 @@ from jaxspec.evaluation import scenes
 @click.option("--num", default=1024, help="Captions.")
 @click.option("--split", type=click.Choice(scenes.SPLITS), default="validation", help="Part of the grammar.")
 @click.option("--seed", default=3, help="Seed of the captions.")
+@click.option("--textured", is_flag=True, help="Captions of the textured world, which may name a material.")
 @click.option("--out", type=PATH, required=True, help="Text file to write, a caption a line.")
-def main(num: int, split: str, seed: int, out: Path) -> None:
+def main(num: int, split: str, seed: int, textured: bool, out: Path) -> None:
   if num < 1 or seed < 0:
     raise ValueError(f"Must have num from 1 and a seed from 0, we instead got {num} and {seed}")
   out.parent.mkdir(parents=True, exist_ok=True)
-  lines = [scenes.draw_scene(seed, number, split)[0] for number in range(num)]
+  materials = scenes.TEXTURED_WORLD if textured else scenes.FLAT_WORLD
+  lines = [scenes.draw_scene(seed, number, split, materials)[0] for number in range(num)]
   out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

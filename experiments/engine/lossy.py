@@ -15,6 +15,7 @@ from experiments.engine import claims, statistics
 from experiments.engine.cells import interval, markdown
 from experiments.engine.rows import OPEN, PAPER_PREFIX
 from experiments.engine.statistics import Estimate
+from jaxspec.evaluation.scenes import FLAT_WORLD
 from jaxspec.methods import METHODS
 from jaxspec.statistics import correct_table
 
@@ -84,7 +85,7 @@ def family_of(row: Mapping[str, Any]) -> str:
 
 
 def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _NOTHING) -> list[Point]:
-  """All settings in the tables of one sampling, without single trainings, plain decoding and lifted worlds; of duplicates
+  """All settings in the tables of one sampling, without single trainings, plain decoding and other worlds; of duplicates
   the one with the most images.
 
   Args:
@@ -92,7 +93,7 @@ def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _N
   """
   chosen: dict[str, tuple[str, dict[str, Any], Document]] = {}
   for name, document in of_scenes(documents).items():
-    if document.get("sampling", {}) != sampling or "lift" in document:
+    if document.get("sampling", {}) != sampling or not is_flat(document):
       continue
     for row in document["rows"]:
       if row["method"] == "ar" or row.get("setting"):
@@ -114,6 +115,12 @@ def points(documents: Mapping[str, Document], sampling: Mapping[str, float] = _N
     about = name, other["label"], row["label"], family_of(row), row["images"]
     found.append(Point(*about, saved, change, one.adjusted, open_p))
   return found
+
+
+def is_flat(document: Document) -> bool:
+  """Whether the images of a table are of the flat world, whose background tokens have no synonyms."""
+  materials = document.get("captions", {}).get("materials", FLAT_WORLD)  # an older table lacks them: it is flat
+  return "lift" not in document and tuple(materials) == FLAT_WORLD
 
 
 def reference_of(row: dict[str, Any], document: Document) -> dict[str, Any]:

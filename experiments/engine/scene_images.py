@@ -36,11 +36,13 @@ class Scenes:
     num: captions, one image each.
     split: of `jaxspec.evaluation.scenes.SPLITS`; ``validation`` has combinations of training, ``held_out`` others.
     seed: of the captions. Training takes those of seeds 0 and 1.
+    materials: of the backgrounds; `jaxspec.evaluation.scenes.TEXTURED_WORLD` for a target of the textured world.
   """
 
   num: int = 512
   split: str = "validation"
   seed: int = 2
+  materials: tuple[str, ...] = scenes.FLAT_WORLD
 
   kind: ClassVar[str] = "scenes"
   seconds_an_image: ClassVar[float] = 0.06
@@ -52,7 +54,7 @@ class Scenes:
 
   def texts(self) -> list[str]:
     """See `Scorer.texts`."""
-    return [scenes.draw_scene(self.seed, number, self.split)[0] for number in range(self.num)]
+    return [scenes.draw_scene(self.seed, number, self.split, self.materials)[0] for number in range(self.num)]
 
   def judge(self, bench: Bench) -> SceneJudge:
     """See `Scorer.judge`."""

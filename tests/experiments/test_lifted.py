@@ -118,6 +118,15 @@ def test_the_mean_step_counts_neighbours_of_one_code(lifted):
   assert math.isnan(LIFT.mean_step(lifted.target.params.twins, np.full((1, 4), 17)))
 
 
+def test_entropy_of_a_twin():
+  assert Lift(twins=1, sigma=1.0).nats() == 0.0
+  for flat in (Lift(twins=64, sigma=0.0), Lift(twins=64, uniform=1.0)):
+    assert flat.nats() == pytest.approx(math.log(64), rel=1e-5)
+  # A Gaussian of 16 of 256 twins has log(16 sqrt(2 pi e)) nats; twins near the ends have fewer neighbours.
+  gaussian = math.log(16 * math.sqrt(2 * math.pi * math.e))
+  assert gaussian - 0.1 < Lift(twins=256, sigma=16.0, uniform=0.0).nats() < gaussian
+
+
 def test_settings_that_do_not_fit():
   for wrong in (dict(twins=0), dict(sigma=-1.0), dict(uniform=1.5), dict(top_p=0.0)):
     with pytest.raises(ValueError, match="Must have twins from 1"):

@@ -32,8 +32,9 @@ def test_tables_of_other_sampling_have_points_of_their_own():
   whole = document() | {"sampling": {"top_p": 1.0}}
   tables = {"a": document(), "b": whole}
   assert {point.table for point in lossy.points(tables)} == {"a"}
-  lifted = tables | {"c": document() | {"lift": {"twins": 64}}}  # another world: its rows are never joined with these
-  assert lossy.points(lifted) == lossy.points(tables)
+  textured = {"captions": {"materials": ["flat", "wood"]}}
+  lifted = tables | {"c": document() | {"lift": {"twins": 64}}, "d": document() | textured}
+  assert lossy.points(lifted) == lossy.points(tables)  # rows of other worlds are never joined with these
   assert {point.table for point in lossy.points(tables, lossy.WITHOUT_TOP_P)} == {"b"}
   assert lossy.settings_without_top_p(tables) == lossy.settings({"a": document()})
   assert "all of them with top_p 1. Correct" in render(whole) and "all of them" not in render(document())
