@@ -11,6 +11,7 @@ from experiments.engine.outlook import Cost, Outlook, cost_of, outlook_sentences
 from experiments.engine.rows import CLOSED, PLAIN, row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
+from jaxspec.evaluation.scenes import FLAT_WORLD
 from tests.experiments.painted_tables import BENCH, NUM, SCORER, document
 
 
@@ -25,7 +26,7 @@ def test_the_judge_reads_what_was_painted():
   assert sum(task["count"] for name, task in found["tasks"].items() if name not in ("all", "train")) == NUM
   assert found["open"]["p_value"] > 0.02 and set(found["aspects"]) >= {"style", "cell", "size", "background"}
   assert json.loads(json.dumps(found)) == found
-  assert judge.about()["captions"] == {"num": NUM, "split": "validation", "seed": 5}
+  assert judge.about()["captions"] == {"num": NUM, "split": "validation", "seed": 5, "materials": FLAT_WORLD}
 
 
 def test_harm_shows_and_no_harm_does_not():
