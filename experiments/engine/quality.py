@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.engine import claims
+from experiments.engine import claims, forced
 from experiments.engine.bench import Bench
 from experiments.engine.cache import key_of
 from experiments.engine.experiment import Experiment, Lab
@@ -97,6 +97,8 @@ class Quality(Experiment):
       wall = self.wall(row, bench, lab) if self.timings and row.method != "ar" else None
       result = bench.decode(row)
       found = merged(counted(row, bench, result), judge.figures(row, result)) | {"wall": wall}
+      if self.layout == "cloud" and row.method == "ciar":
+        found["cloud"]["likeliest"] = forced.likeliest_accepted(bench, row, result)
       if self.lift is not None:
         found["grain_step"] = self.lift.mean_step(bench.pipeline.target.params.twins, np.asarray(result.tokens))
       is_searched = row.rate is not None and not self.stored_thresholds

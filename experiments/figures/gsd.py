@@ -23,6 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments.configs.scenes import AUDITED, TABLES
+from experiments.engine import forced
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
 from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
@@ -51,11 +52,7 @@ def top1_probability(bench: Bench, tokens: np.ndarray) -> np.ndarray:
 
   @jax.jit
   def largest(side, condition, tokens):
-    prefix, length = fns.prefix_len(condition), tokens.shape[1]
-    cache, at = fns.init_cache(num, prefix + length), jnp.full((1,), prefix - 1)
-    first, cache = fns.apply(side.model, condition, cache, positions=jnp.arange(prefix)[None], logits_at=at)
-    rest, _ = fns.apply(side.model, tokens[:, :-1], cache, positions=prefix + jnp.arange(length - 1)[None])
-    logits = jnp.concatenate([first.logits, rest.logits], axis=1)
+    logits = forced.read(fns, side.model, condition, tokens).need_logits()
     return jnp.max(probabilities(warp(logits, side.sampling)), axis=-1)
 
   return np.asarray(largest(side, condition, jnp.asarray(tokens, jnp.int32)))

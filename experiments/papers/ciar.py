@@ -6,11 +6,11 @@ AT_30 = "scenes_ciar_comparison_30"
 ITEMS = (
   Item(
     "Figure 1a",
-    (),
+    ("scenes_ciar:greedy",),
     "70 % of the approved tokens are the edge's likeliest",
     "",
     NOT_DRAWN,
-    "the greedy edge is an option (`--pick argmax`); no table has it",
+    "the table is declared",
   ),
   Item("Figures 1b, 2", ("figures.rounds", "figures.exchange"), "drawings of the method", "", NO_ORDER, "a drawing"),
   Item(

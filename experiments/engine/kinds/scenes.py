@@ -39,6 +39,7 @@ def columns(document: Document) -> list[Column]:
     middle = [
       Column("tau", TAU), Column("cloud calls, %", rate), Column("wanted", wanted), Column("by the edge, %", cloud("local")),
       Column("verified, %", cloud("accepted")),
+      Column("the edge's likeliest of these, %", lambda row, document: interval(row["cloud"].get("likeliest"), 100, 1)),
     ]  # fmt: skip
   return [
     LABEL, *middle, SPEED, AUDITED, DIVERGENCE, GRAIN, RIGHT,
