@@ -6,7 +6,8 @@ Images come from the decodes of the audit (``experiments.run scenes:audit``, wit
 
 ``docs/images/gsd_top1.png``: below each image of plain decoding, the probability of the likeliest token at every position,
 including guidance and temperature. Expected, as in the paper: low on textures, where many tokens are similar and the draft's
-token often differs; high on plain backgrounds.
+token often differs; high on plain backgrounds. ``gsd_top1_lifted.png`` and, where its bundle was trained,
+``gsd_top1_textures.png`` are the same of other worlds (``experiments.run lifted:groups textures:groups``).
 
 ``docs/images/gsd_grid.png``: the first captions of the tables, drawn by each method with the same keys, without selection.
 """
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.configs import lifted, textures
 from experiments.configs.scenes import AUDITED, TABLES
 from experiments.engine import forced
 from experiments.engine.bench import Bench
@@ -32,6 +34,12 @@ from jaxspec.core.command_line import PATH
 from jaxspec.sampling.logit_processing import probabilities
 
 NUM_MAPS, NUM_COLUMNS = 6, 8
+# Table whose plain decoding a figure shows.
+MAPS = {
+  "gsd_top1": TABLES["audit"],
+  "gsd_top1_lifted": lifted.TABLES["groups"],
+  "gsd_top1_textures": textures.TABLES["groups"],
+}
 _AUDITED = {entry.name: entry for entry in AUDITED}
 GRID = {
   "plain": PLAIN,
@@ -82,8 +90,9 @@ def draw_top1(bench: Bench, path: Path) -> None:
   axes.set_xlabel("probability of the likeliest token", fontsize=8.5)
   axes.set_ylabel(f"share of the positions of {len(top1)} images, %", fontsize=8.5)
   save(figure, path)
-  below_half = 100 * (top1 < 0.5).mean()
-  print(f"median {middle:.3f}, mean {top1.mean():.3f}, below one half at {below_half:.1f} % of the positions")
+  below = ", ".join(f"below {at:g} at {100 * (top1 < at).mean():.1f} %" for at in (0.1, 0.2, 0.5))
+  above = f"above 0.95 at {100 * (top1 > 0.95).mean():.1f} %"
+  print(f"median {middle:.3f}, mean {top1.mean():.3f}, {below}, {above} of the positions")
 
 
 def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
@@ -108,10 +117,14 @@ def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
 def main(results: Path, images: Path, runs: Path, decoded: bool) -> None:
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   keep_compiled()
-  table, lab = TABLES["audit"], Lab(runs)
-  bench = table.bench(lab)
+  lab = Lab(runs)
   with plt.rc_context(STYLE):
-    draw_top1(bench, images / "gsd_top1.png")
+    for name, table in MAPS.items():
+      if table.bundle == textures.BUNDLE and not Path(table.bundle).exists():
+        print(f"no {name}.png: {table.bundle} is not trained (experiments.configs.textures)")
+      else:
+        draw_top1(table.bench(lab), images / f"{name}.png")
+    bench = TABLES["audit"].bench(lab)
     rows = {name: entry for name, entry in GRID.items() if not decoded or bench.is_decoded(entry)}
     draw_grid(bench, rows, images / "gsd_grid.png")
 
