@@ -19,8 +19,6 @@ from experiments.engine.race import CAPTIONS, Heat, Race
 from experiments.engine.rows import CLOSED, OPEN, PAPER_PREFIX, PLAIN, Row, code, row
 from experiments.engine.scene_images import Scenes
 from experiments.train.devices import ABLATED, BASE, DEPTHS, HEADS, SEEDS, WEIGHTED, edge_name, features_name
-from jaxspec.core.options import values_of
-from jaxspec.methods.ciar import Ciar
 
 NUM_TOKENS = 144
 # The cloud accepts almost all drafts in windows of the bundle's length, so that no threshold gives 30 % calls.
@@ -31,11 +29,6 @@ SCORES = {
   "CIAR": "interval", "Entropy": "entropy", "Entropy-Lens": "entropy_lens", "max-prob": "max_prob", "Random": "random",
   "U-HLM": "temperature",
 }  # fmt: skip
-# Steps within which a tenth of the codes have another. Labels that begin with the subject would not be compared with it.
-MERGED = "merged:0.22"
-MERGED_SCORES = {"Entropy of merged codes": f"{MERGED}:entropy", "Intervals of merged codes": f"{MERGED}:interval"}
-_DEFAULTS = values_of(Ciar())
-PUBLISHED = {name: value for name, value in values_of(Ciar.published()).items() if value != _DEFAULTS[name]}
 # Same edge network, to measure the effect of its radii.
 FORMS = {
   "CIAR": "interval", "published bounds": "interval:paper", "radius 0.5 for all tokens": "interval:radius=0.5",
@@ -56,18 +49,11 @@ def comparison(rate: float) -> Quality:
   return Quality(
     title=f"CIAR and its rivals on scenes at {100 * rate:g} % cloud calls",
     subject="CIAR",
-    rows=(
-      *(matched(name, rate, score=score) for name, score in (SCORES | MERGED_SCORES).items()),
-      matched("published settings, no features", rate, **(PUBLISHED | dict(inject="none"))),
-      code(rate, NUM_TOKENS),
-    ),
+    rows=(*(matched(name, rate, score=score) for name, score in SCORES.items()), code(rate, NUM_TOKENS)),
     **MANY,
     **CLOUD,
     notes=(
       "Rows with a threshold take 6 % of the tokens from the cloud first; CoDe takes all of its share there.",
-      "Merged are codes that are linked by steps of at most 0.22, the distance within which a tenth of the codes have "
-      "another. Published settings are those of `Ciar.published()` without interval features, which need a network that "
-      "has them: scaled bounds.",
       "Published order at LlamaGen's first stage (Frechet distance, calls): CIAR 24.2, 30 %; Entropy 24.6, 52 %; Random "
       "30.2, 36 %; max-prob 31.1, 36 %; CoDe 35.7, 30 %.",
     ),
@@ -226,16 +212,9 @@ TABLES = {
   ),
   "inject": Quality(
     title="Inter-Enhance on and off",
-    rows=(
-      *trained("off", seeds()),
-      *trained("on", WITH_FEATURES, inject="both"),
-      *trained("published settings", WITH_FEATURES, **PUBLISHED),
-    ),
+    rows=(*trained("off", seeds()), *trained("on", WITH_FEATURES, inject="both")),
     **TRAINED,
-    notes=(
-      "Trunk and heads of a network with features are those of the one without, so that only the cloud differs.",
-      "Published settings are `Ciar.published()`: features with scaled bounds.",
-    ),
+    notes=("Trunk and heads of a network with features are those of the one without, so that only the cloud differs.",),
   ),
   "speed": Race(
     title="Speed and images of CIAR, LANTERN++ and EAGLE-2 on scenes",

@@ -37,7 +37,7 @@ from experiments.figures.style import (
 
 Row = dict[str, Any]
 COMPARISONS = tuple(f"scenes_ciar_comparison_{percent}" for percent in (20, 30, 40))
-LOOKS = tuple(zip((BLUE, ORANGE, GREEN, RED, INK, GREY, "#56b4e9", "#8c564b", "#b58900", "#7f3c8d"), "os^DvPX<>p"))
+LOOKS = tuple(zip((BLUE, ORANGE, GREEN, RED, INK, GREY, "#56b4e9"), "os^DvPX"))
 
 
 def gated(document: Document) -> list[Row]:

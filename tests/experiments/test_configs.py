@@ -1,18 +1,14 @@
 """Every table names methods, options and rows that exist; names, files and labels are unique."""
 
-import numpy as np
 import pytest
 
 from experiments import run
 from experiments.configs import cspd, scenes_ciar
-from experiments.engine import claims
 from experiments.engine.race import Race
 from experiments.engine.rows import OPEN, PLAIN, code, row
 from jaxspec.core.options import options_of
 from jaxspec.core.overrides import override
 from jaxspec.methods import METHODS
-from jaxspec.methods.ciar import Ciar
-from jaxspec.run.loading import load_pipeline
 from jaxspec.sampling import SAMPLING_TYPES
 
 TABLES = run.tables()
@@ -74,21 +70,6 @@ def test_edges_race_at_one_rate():
     assert plain.method == "ar" and dict(alone.options)["tau"] == OPEN
     assert (relaxed.method, tree.method) == ("lantern", "eagle")
     assert {dict(entry.options)["cloud_rate"] for entry in windows} == {scenes_ciar.RATE}
-
-
-@pytest.mark.parametrize("percent", [20, 30, 40])
-def test_scores_are_all_compared_with_that_of_the_paper(percent):
-  rows = {entry.label: entry for entry in scenes_ciar.TABLES[f"comparison_{percent}"].rows}
-  assert claims.compared(list(rows), "CIAR") == [label for label in rows if label != "CIAR"] and len(rows) == 10
-  published = rows["published settings, no features"].plain_value()
-  assert published == Ciar.published(gamma=scenes_ciar.WINDOW, inject="none")
-
-
-def test_merged_codes_are_as_near_as_a_tenth_of_the_codes_are_to_another():
-  codes = np.asarray(load_pipeline("scenes").family.space.codebook())
-  unit = codes / np.linalg.norm(codes, axis=-1, keepdims=True)
-  apart = np.sqrt(np.maximum(2 - 2 * unit @ unit.T, 0)) + 4 * np.eye(len(unit))
-  assert scenes_ciar.MERGED == f"merged:{np.quantile(apart.min(axis=-1), 0.1):.2f}"
 
 
 def test_sizes_are_checked():
