@@ -2,7 +2,7 @@
 
 from experiments.engine.reproduction import IMPOSSIBLE, NO_ORDER, OPEN, PARTLY, REVERSED, SAME, Item
 
-RIVALS, LIFTED = "scenes_gsd_rivals", "lifted_groups"
+RIVALS, LIFTED, AS_PUBLISHED = "scenes_gsd_rivals", "lifted_groups", "lifted_published"
 PUBLISHED = "GSD, as published, G 50, any distance"
 ITEMS = (
   Item(
@@ -25,13 +25,17 @@ ITEMS = (
   ),
   Item(
     "the same where codes have near-synonyms",
-    ("lifted:groups",),
+    ("lifted:published", "lifted:groups"),
     "as above",
-    f"calls of 144: SJD [[{LIFTED} | SJD | target calls]], GSD, G 100 [[{LIFTED} | GSD, G 100 | target calls]]; tokens per "
-    f"call [[{LIFTED} | SJD | tokens per call]] and [[{LIFTED} | GSD, G 100 | tokens per call]]",
+    f"calls of 144, everything as published: SJD [[{AS_PUBLISHED} | SJD as published | target calls]], GSD, G 100 "
+    f"[[{AS_PUBLISHED} | GSD as published, G 100 | target calls]], with first drafts from the row above "
+    f"[[{AS_PUBLISHED} | GSD as published, G 100, first drafts from above | target calls]]; by the rules of this project "
+    f"SJD [[{LIFTED} | SJD | target calls]], GSD, G 100 [[{LIFTED} | GSD, G 100 | target calls]]",
     SAME,
-    f"of tokens per call [[apart | {LIFTED} | SJD | tokens per call ;; {LIFTED} | GSD, G 100 | tokens per call]]; the step "
-    f"of the grain grows from [[{LIFTED} | SJD | step of the grain]] to [[{LIFTED} | GSD, G 100 | step of the grain]]",
+    f"of tokens per call as published [[apart | {AS_PUBLISHED} | SJD as published | tokens per call ;; {AS_PUBLISHED} | GSD "
+    f"as published, G 100 | tokens per call]]; correct images [[{AS_PUBLISHED} | GSD as published, G 100 | difference, "
+    f"points]] points; the step of the grain grows from [[{AS_PUBLISHED} | SJD as published | step of the grain]] to "
+    f"[[{AS_PUBLISHED} | GSD as published, G 100 | step of the grain]]",
   ),
   Item(
     "main Table 1, quality",
