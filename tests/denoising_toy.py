@@ -32,9 +32,15 @@ def side(matrix=((0.4, 0.2), (-0.1, 0.5)), shift=(0.3, -0.2), v=(0.0, 0.6)):
                     dict(matrix=matrix, shift=shift, v=v).items()}, None)  # fmt: skip
 
 
-def affine(number, side, label=0):
-  """Step ``number`` as ``x -> x M + c``, with deviations ``[C]``, float64."""
+def affine(number, side, label=0, ddim_eta=None):
+  """Step ``number`` as ``x -> x M + c``, with deviations ``[C]``, float64; of DDPM or DDIM (arXiv 2010.02502, eq. 12)."""
   tables, params = NETWORK.tables, {name: np.asarray(leaf, np.float64) for name, leaf in side.params.items()}
+  if ddim_eta is not None:
+    now, before = tables.alphas_cumprod[number], tables.alphas_cumprod_prev[number]
+    sigma = ddim_eta * np.sqrt((1 - before) / (1 - now)) * np.sqrt(1 - now / before)  # eq. 16
+    factor = np.sqrt(1 - before - sigma**2) - np.sqrt(before * (1 - now) / now)  # of the noise
+    matrix = np.sqrt(before / now) * np.eye(DIM) + factor * params["matrix"]
+    return matrix, factor * params["shift"] * (1 + label), np.full(DIM, sigma if number else 0.0)
   c1, c2 = tables.posterior_mean_coef1[number], tables.posterior_mean_coef2[number]
   root, rootm1 = tables.sqrt_recip_alphas_cumprod[number], tables.sqrt_recipm1_alphas_cumprod[number]
   matrix = (c1 * root + c2) * np.eye(DIM) - c1 * rootm1 * params["matrix"]
@@ -44,12 +50,12 @@ def affine(number, side, label=0):
   return matrix, -c1 * rootm1 * params["shift"] * (1 + label), std
 
 
-def moments(side, label=0):
+def moments(side, label=0, ddim_eta=None):
   """Mean ``[N C]`` and covariance of all states of a chain, float64."""
   mean, load = np.zeros(DIM), np.eye(DIM)  # of the previous state and its components: rows are normals
   means, loads = [], []
   for number in reversed(range(NETWORK.num_steps)):
-    matrix, shift, std = affine(number, side, label)
+    matrix, shift, std = affine(number, side, label, ddim_eta)
     mean = mean @ matrix + shift
     load = np.concatenate([load @ matrix, np.diag(std)])
     means.append(mean)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxspec.core.types import Cursor, Draft, Key
-from jaxspec.diffusion import chain, ddpm
+from jaxspec.core.types import Array, Cursor, Draft, Key
+from jaxspec.diffusion import chain
+from jaxspec.diffusion.chain import StepDistribution
 from jaxspec.diffusion.ddpm import PredictFn
 from jaxspec.diffusion.step_payloads import drafted_steps
 from jaxspec.models.dit.denoising_network import DenoisingNetwork
@@ -27,7 +28,11 @@ def draft_steps(
   (number,) = network.numbers(cursor.length, 1).T
   noise = chain.step_normals(keys, jnp.arange(window, dtype=jnp.int32)[None], network.state_dim)
   one = jnp.float32(1.0)
-  states, distributions = chain.follow(ddpm.distribution_fn(predict_fn, network.tables), cursor.last, number, noise, one)
+
+  def distribution(index: Array, x: Array) -> StepDistribution:
+    return network.distribution(index, x, predict_fn(index, x))
+
+  states, distributions = chain.follow(distribution, cursor.last, number, noise, one)
   return Draft.chain(states, drafted_steps(distributions, noise, one), window, num_calls)
 
 

@@ -30,10 +30,10 @@ def check_networks(draft: DenoisingNetwork, target: DenoisingNetwork) -> None:
 class StepSpeculative(DraftingMethod):
   """Speculative decoding of the denoising steps of an image (DiT); exact for every draft.
 
-  A token is the state after one step of the DDPM chain. The target reads the newest state and ``gamma`` drafted ones in one
-  pass, and accepts or replaces each drafted step by an exact coupling of two Gaussians. The draft is ``frozen`` (the last
-  prediction of the target, used again for free) or a smaller network. The last step ends in its mean and is always the
-  target's.
+  A token is the state after one step of DDPM, or of DDIM with noise. The target reads the newest state and ``gamma`` drafted
+  ones in one pass, and accepts or replaces each drafted step by an exact coupling of two Gaussians. The draft is ``frozen``
+  (the last prediction of the target, used again for free) or a smaller network. The last step ends in its mean and is always
+  the target's.
   """
 
   gamma: int = option(4, "Tokens drafted per round.", ge=1)
@@ -60,8 +60,17 @@ class StepSpeculative(DraftingMethod):
     return StepCoupling(Coupler(self.coupling))
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
-    """See `Method.build`; without a draft network drafts are frozen."""
+    """See `Method.build`; without a draft network drafts are frozen.
+
+    Raises:
+      ValueError: for steps without noise.
+    """
     sampling = of_denoising(self, context)
+    if sampling.ddim_eta == 0:
+      raise ValueError(
+        f"Must have ddim_eta above 0 for method {self.name} (a step without noise has no draft to accept or correct), "
+        "we instead got 0"
+      )
     judge, side = sampling.bind(target), sampling.side(target)
     verifier = DenoisingVerifier(judge, self.rule())
     if draft is None:

@@ -18,23 +18,25 @@ from jaxspec.sampling.sampling_settings import Guidance, check_network, check_st
 
 @dataclasses.dataclass(frozen=True)
 class DenoisingSampling(Guidance):
-  """Sampling of the denoising steps of an image by DDPM, ancestral sampling (DiT, arXiv 2212.09748).
+  """Sampling of the denoising steps of an image by DDPM, ancestral sampling (DiT, arXiv 2212.09748), or by DDIM.
 
   A row has as many tokens as the chain has steps. The first state is standard normal, and the last step ends in its mean.
+  Steps of DDIM (arXiv 2010.02502, eq. 16) have the posterior variance times the square of ``ddim_eta``; with 0 they have no
+  noise, and exact methods refuse them.
   """
 
   steps: int | str = option(250, "Diffusion steps: a number, or counts per section (10,10,20).")
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
+  ddim_eta: float | None = option(
+    None, "Noise of DDIM's steps: 0 is deterministic; none: DDPM with the learned variance.", ge=0, le=1
+  )
 
   tokens: ClassVar[str] = DENOISING_STEPS
 
   def __post_init__(self):
     super().__post_init__()
-    if str(self.steps).startswith("ddim"):
-      raise OptionError(
-        "Must have steps of DDPM, such as 250 or 10,10,20 (a step of DDIM has no noise, so no draft of it can be accepted "
-        f"or corrected), we instead got {self.steps!r}"
-      )
+    if str(self.steps).startswith("ddim") and self.ddim_eta is None:
+      raise OptionError(f"Must have ddim_eta (0 is DDIM) with steps {self.steps}, we instead got none")
     check_steps(self)
 
   def bind(self, network: Network) -> DenoisingNetwork:
@@ -44,7 +46,7 @@ class DenoisingSampling(Guidance):
       ValueError: for a network of other tokens.
     """
     check_network(network, DiTFns, self.tokens)
-    return DenoisingNetwork(network.fns, str(self.steps))
+    return DenoisingNetwork(network.fns, str(self.steps), self.ddim_eta)
 
   def side(self, network: Network) -> DenoisingSide:
     """Traced parameters of one side of a decode."""

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Cursor, Draft, Key, Verdict, Verifier
-from jaxspec.diffusion import ddpm
 from jaxspec.diffusion.chain import step_normals
 from jaxspec.diffusion.step_payloads import StepRule, target_steps
 from jaxspec.models.conditions import ClassLabels
@@ -72,7 +71,7 @@ class DenoisingVerifier(Verifier):
     numbers = self.network.numbers(length, states.shape[0])  # [B, K + 1]
     index = numbers.T[..., None]
     prediction = self.network.predictor(params, state.condition)(index, states)
-    distributions = ddpm.step_distribution(self.network.tables, index, states, prediction)
+    distributions = self.network.distribution(index, states, prediction)
     by_row = lambda tree: jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), tree)
     own = step_normals(state.keys, numbers, self.dim)
     verdict = self.rule(keys, draft, target_steps(by_row(distributions), numbers, own, jnp.float32(1.0)))

@@ -37,7 +37,10 @@ def test_generate(run, fails, tmp_path):
   outcome = run("generate", *options, "--out", "plain.png")
   assert outcome.exit_code == 0 and "plain decoding" in outcome.stdout and (tmp_path / "plain.png").is_file()
   assert "a class from 0 to 9, we instead got 10" in fails("generate", *parts, "--class", 10)
-  assert "a step of DDIM has no noise" in fails("generate", *parts, "--class", 1, "--steps", "ddim50")
+  assert "Must have ddim_eta (0 is DDIM)" in fails("generate", *parts, "--class", 1, "--steps", "ddim50")
+  without_noise = ["--steps", "ddim5", "--ddim-eta", 0]
+  assert run("generate", *parts, "--class", 1, *without_noise, "--out", "ddim.png").exit_code == 0
+  assert "ddim_eta above 0" in fails("generate", *parts, "--class", 1, *without_noise, "--method", "step-speculative")
   assert "gamma below the 6 tokens" in fails("generate", *options, "--method", "step-speculative", "--gamma", 6)
   assert "Must have --tokenizer DIR" in fails("generate", *parts[:2], "--class", 1)
   assert "a draft in frozen, we instead got 'other'" in fails(

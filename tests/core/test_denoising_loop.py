@@ -1,5 +1,7 @@
 """Speculation on denoising steps in the shared loop: exact against known chains, and against plain sampling."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,17 +9,20 @@ import pytest
 from scipy import stats
 
 import jaxspec
+from jaxspec import methods
 from jaxspec.core.state import Origin, SpecParams
-from jaxspec.diffusion import ddpm
+from jaxspec.diffusion import ddim, ddpm
 from jaxspec.diffusion.chain import row_noise
 from jaxspec.drafters.denoising_model import DenoisingModelDrafter
 from jaxspec.drafters.frozen_steps import FrozenStepDrafter
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.coupled_steps import Coupler
 from jaxspec.rules.step_coupling import StepCoupling
+from jaxspec.sampling import DenoisingSampling
 from jaxspec.testing import fast_keys
 from jaxspec.verifiers.denoising_target import DenoisingVerifier
 from tests import denoising_toy as denoising_toy
+from tests import helpers
 from tests.denoising_toy import DIM, NEAR, NETWORK, TARGET
 
 ROWS = 3000
@@ -25,21 +30,18 @@ RULES = {name: StepCoupling(Coupler(name)) for name in ("maximal", "split")}
 SHIFTED = denoising_toy.side(shift=(0.6, -0.4))
 
 
-def _drafter(draft, window):
-  return FrozenStepDrafter(NETWORK, window=window) if draft is None else DenoisingModelDrafter(NETWORK, window=window)
-
-
-def _decode(draft, keys, window=3, rule="maximal", *, target=TARGET, label=0, **kwargs):
+def _decode(draft, keys, window=3, rule="maximal", *, target=TARGET, label=0, network=NETWORK, **kwargs):
   params = SpecParams(() if draft is None else draft, target)
-  parts = dict(drafter=_drafter(draft, window), verifier=DenoisingVerifier(NETWORK, RULES[rule]))
+  drafter = FrozenStepDrafter if draft is None else DenoisingModelDrafter
+  parts = dict(drafter=drafter(network, window=window), verifier=DenoisingVerifier(network, RULES[rule]))
   labels = ClassLabels(jnp.full((len(keys),), label, jnp.int32))
   return jaxspec.speculate(params, keys, labels, **parts, **({"max_len": NETWORK.num_steps} | kwargs))
 
 
-def _follows(states, side, label=0):
+def _follows(states, side, label=0, ddim_eta=None):
   """Checks that chains ``[B, N, C]`` have the network's joint Gaussian distribution over all steps."""
   flat = np.asarray(states, np.float64).reshape(len(states), -1)
-  mean, covariance = denoising_toy.moments(side, label)
+  mean, covariance = denoising_toy.moments(side, label, ddim_eta)
   # The last state is the mean of its step, a function of the one before; the others have a density.
   flat, mean, covariance = flat[:, :-DIM], mean[:-DIM], covariance[:-DIM, :-DIM]
   white = np.linalg.solve(np.linalg.cholesky(covariance), (flat - mean).T).T
@@ -49,6 +51,27 @@ def _follows(states, side, label=0):
   for before, after in zip(white.T, white.T[DIM:]):
     found.append(2 * stats.norm.sf(abs(np.mean(before * after)) * len(white) ** 0.5))
   assert min(found) * len(found) > 0.01, min(found)
+
+
+@pytest.mark.parametrize("draft", helpers.slow_but(["frozen", "network"], ["network"]))
+def test_steps_of_ddim_with_noise_follow_the_target(draft):
+  network = dataclasses.replace(NETWORK, ddim_eta=0.6)
+  out = _decode(None if draft == "frozen" else NEAR, fast_keys(6, ROWS), network=network)
+  _follows(out.tokens, TARGET, ddim_eta=0.6)
+  assert np.any(out.origin == int(Origin.DRAFT)) and np.any(out.origin == int(Origin.REPLACED))
+
+
+def test_steps_of_ddim_without_noise_are_those_of_its_sampler():
+  """Plain decoding from the noise of the same keys; exact methods refuse such steps, in one line."""
+  keys, labels = fast_keys(9, 6), ClassLabels(jnp.arange(6) % 2)
+  fields = dict(target=denoising_toy.network(TARGET), sampling=DenoisingSampling(denoising_toy.STEPS, ddim_eta=0.0))
+  plain = jaxspec.Decoder(method=methods.Plain(), **fields)(labels, key=keys)
+  noise = row_noise(keys, NETWORK.num_steps, DIM).initial
+  wanted = jax.jit(lambda noise: ddim.sample(NETWORK.predictor(TARGET, labels), NETWORK.tables, noise))(noise)
+  np.testing.assert_allclose(plain.tokens[:, -1], wanted, rtol=1e-4, atol=1e-4)
+  for draft in (None, denoising_toy.network(NEAR)):
+    with pytest.raises(ValueError, match="ddim_eta above 0 for method step-speculative .*, we instead got 0$"):
+      jaxspec.Decoder(method=methods.StepSpeculative(), draft=draft, **fields).parts
 
 
 def _last_is_a_mean(states, side, label=0):

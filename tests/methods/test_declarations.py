@@ -136,7 +136,8 @@ def test_an_option_of_several_methods_has_one_kind_and_one_range():
     (lambda: ContinuousSampling(5, 4), "stop from 0 to 3"),
     (lambda: DenoisingSampling(1), "at least 2 diffusion steps"),
     (lambda: DenoisingSampling(1001), "at most 1000 steps in a section of 1000, we instead got 1001"),
-    (lambda: DenoisingSampling("ddim50"), r"a step of DDIM has no noise, so no draft of it .* we instead got 'ddim50'"),
+    (lambda: DenoisingSampling("ddim50"), r"ddim_eta \(0 is DDIM\) with steps ddim50, we instead got none"),
+    (lambda: DenoisingSampling(50, ddim_eta=1.5), "ddim_eta of at most 1"),
   ],
 )
 def test_options_that_do_not_fit_each_other(make, words):
@@ -152,4 +153,4 @@ def test_limits_that_stay_legal():
   methods.Ciar(tau=-math.inf), methods.Ciar(tau=math.inf, target_prefix=1.0), methods.Gsd(max_distance=math.inf)
   methods.Eagle(tree_size=52)
   ContinuousSampling(5, 3), SamplingConfig(temperature=0), ContinuousSampling("5") == ContinuousSampling(5)
-  assert DenoisingSampling("20") == DenoisingSampling(20)
+  assert DenoisingSampling("20") == DenoisingSampling(20) != DenoisingSampling("ddim20", ddim_eta=0.0)

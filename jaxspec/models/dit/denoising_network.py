@@ -13,7 +13,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxspec.core.types import Array, Params
-from jaxspec.diffusion.ddpm import PredictFn
+from jaxspec.diffusion import ddim, ddpm
+from jaxspec.diffusion.chain import StepDistribution
+from jaxspec.diffusion.ddpm import PredictFn, Prediction
 from jaxspec.diffusion.schedule import DiffusionTables, diffusion_tables
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import DiTFns
@@ -33,10 +35,12 @@ class DenoisingNetwork:
   Attributes:
     fns: the network.
     steps: respacing, as `jaxspec.diffusion.schedule.kept_steps` reads it.
+    ddim_eta: noise of DDIM's steps (`jaxspec.diffusion.ddim`); None: steps of DDPM with the learned variance.
   """
 
   fns: DiTFns
   steps: str
+  ddim_eta: float | None = None
 
   @property
   def tables(self) -> DiffusionTables:
@@ -64,6 +68,20 @@ class DenoisingNetwork:
     if side.scale is None:
       return self.fns.predictor(side.params, condition, timesteps)
     return self.fns.guided_predictor(side.params, condition, timesteps, side.scale)
+
+  def distribution(self, index: Array, x: Array, prediction: Prediction) -> StepDistribution:
+    """Distribution of the state after ``x [..., C]``; arguments as in `jaxspec.diffusion.ddpm.step_distribution`."""
+    if self.ddim_eta is None:
+      return ddpm.step_distribution(self.tables, index, x, prediction)
+    return ddim.step_distribution(self.tables, index, x, prediction, self.ddim_eta)
+
+  def noise_weight(self, index: Array) -> Array:
+    """How far a step moves its state for each unit of the predicted noise, at least 0, float32 of the index's shape.
+
+    For DDPM this is ``beta_i / sqrt(alpha_i (1 - A_i))`` (arXiv 2006.11239, eq. 11).
+    """
+    one = jnp.ones(index.shape, jnp.float32)
+    return -self.distribution(index, jnp.zeros_like(one), Prediction(one, one)).mean  # the mean is linear in x and eps
 
   def decode_bytes(self, rows: int, num_states: int) -> int:
     """Bytes of the states of a pass and of their predictions, in float32.
