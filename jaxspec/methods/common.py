@@ -132,7 +132,7 @@ def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False)
 
 
 def prefix_tokens(share: float, num_tokens: int) -> int:
-  """Number of leading tokens that the target draws alone: ``share`` of a row, rounded up."""
+  """Number of tokens that the target draws alone at one end of a row: ``share`` of it, rounded up."""
   return math.ceil(share * num_tokens - 1e-9)
 
 

@@ -162,5 +162,8 @@ MORE = {
   "spatial, a wide window": Case(methods.Spatial(gamma=4)),
   "sjd, certain": Case(methods.Sjd.published(window=3), history_free=False),
   "ciar, a rate": Case(methods.Ciar(gamma=2, max_run=3, cloud_rate=0.5, score="max_prob"), history_free=False),
+  "step-ciar, both ends": Case(
+    methods.StepCiar(max_run=3, tau=0.6, score="random", target_prefix=0.2, target_suffix=0.3), STEPS
+  ),
   "step-speculative, frozen": Case(methods.StepSpeculative(gamma=3, draft="frozen", coupling="split"), STEPS),
 }

@@ -13,7 +13,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import Origin
 from jaxspec.diffusion.chain import step_normals
 from jaxspec.diffusion.ddpm import Prediction
-from jaxspec.drafters.ciar_steps import CiarStepDrafter, interval_score, random_score
+from jaxspec.drafters.ciar_steps import CiarStepDrafter, interval_score, random_score, weighted_score
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.dit.dit import dit_fns
 from jaxspec.run.decoder import Decoder
@@ -78,11 +78,25 @@ def test_code(first):
   _follows(out)
 
 
+@pytest.mark.parametrize(("first", "last"), helpers.slow_but([(0, 1), (0, 7), (2, 3)], [(2, 3)]))
+def test_the_cloud_takes_the_last_steps(first, last):
+  """The edge takes the steps between both ends, without a pass for those of the suffix."""
+  method = methods.StepCiar(tau=float("inf"), target_prefix=first / STEPS, target_suffix=last / STEPS, max_run=4)
+  out = _draw(method)
+  local = STEPS - first - last
+  own = [Origin.FIRST, *[Origin.BONUS] * (first - 1)] if first else []
+  assert out.origin.tolist() == [own + [Origin.LOCAL] * local + [Origin.BONUS] * last] * ROWS
+  assert np.all(out.counters.target_calls == first + last) and np.all(out.report.sent == last)
+  assert np.all(out.counters.draft_calls == local - (not first))  # without a prefix the first step is the prefill's
+  _follows(out)
+
+
 @pytest.mark.slow
 def test_nothing_is_local():
   """The cloud alone: the states of plain decoding."""
-  plain = _draw(methods.Plain())
-  for method in (methods.StepCiar(tau=-1.0), methods.StepCiar(tau=float("inf"), target_prefix=1.0)):
+  plain, everything = _draw(methods.Plain()), {"tau": float("inf")}
+  ends = ({"target_prefix": 1.0}, {"target_suffix": 1.0}, {"target_prefix": 0.5, "target_suffix": 0.5})
+  for method in (methods.StepCiar(tau=-1.0), *(methods.StepCiar(**everything, **end) for end in ends)):
     out = _draw(method)
     np.testing.assert_allclose(out.tokens, plain.tokens, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(out.origin, plain.origin)
@@ -100,14 +114,40 @@ def test_every_state_is_a_step_of_the_side_that_took_it():
 
 
 def test_scores():
-  """``mean(2 r) std(2 r)``; 0 without radii."""
-  keys = jax.random.split(jax.random.key(0), 2)
+  """``mean(2 r) std(2 r)``, of the noise or of the next state; 0 without radii."""
+  keys, weight = jax.random.split(jax.random.key(0), 2), jnp.asarray([0.5, 2.0])
   x = jnp.zeros((2, 4))
   radius = jnp.asarray([[1.0, 1.0, 3.0, 3.0], [2.0, 2.0, 2.0, 2.0]])
-  np.testing.assert_allclose(interval_score(Prediction(x, x, radius), keys), [8.0, 0.0], atol=1e-6)
-  np.testing.assert_array_equal(interval_score(Prediction(x, x), keys), [0.0, 0.0])
-  found = random_score(Prediction(x, x), keys)
+  np.testing.assert_allclose(interval_score(Prediction(x, x, radius), weight, keys), [8.0, 0.0], atol=1e-6)
+  np.testing.assert_allclose(weighted_score(Prediction(x, x, radius[::-1]), weight, keys), [0.0, 32.0], atol=1e-6)
+  for score in (interval_score, weighted_score):
+    np.testing.assert_array_equal(score(Prediction(x, x), weight, keys), [0.0, 0.0])
+  found = random_score(Prediction(x, x), weight, keys)
   assert found[0] != found[1] and np.all((found >= 0) & (found < 1))
+
+
+def test_the_weight_of_the_noise_of_a_step():
+  """The coefficient of the noise in the mean of a step, of DDPM (arXiv 2006.11239, eq. 11) and of DDIM."""
+  tables, index = NETWORK.tables, jnp.arange(STEPS)[:, None]
+  wanted = tables.betas / np.sqrt((1 - tables.betas) * (1 - tables.alphas_cumprod))
+  np.testing.assert_allclose(NETWORK.noise_weight(index)[:, 0], wanted, rtol=1e-4)
+  of_ddim = lambda eta: dataclasses.replace(NETWORK, ddim_eta=eta).noise_weight(index)[:, 0]
+  np.testing.assert_allclose(of_ddim(1.0), wanted, rtol=1e-4)
+  now, before = tables.alphas_cumprod, tables.alphas_cumprod_prev
+  np.testing.assert_allclose(of_ddim(0.0), np.sqrt(before / now * (1 - now)) - np.sqrt(1 - before), rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_scores_of_a_chain_are_weighted_by_its_steps():
+  """Without local steps both scores are of the same states."""
+  config = dataclasses.replace(networks.DIT, radius=True)
+  edge = Network(dit_fns(config), helpers.random_params(dit_fns(config), 2, scale=0.2), config)
+  kwargs = dict(target=networks.states(1), draft=edge, sampling=DenoisingSampling(8))
+  scores = [
+    np.asarray(_draw(methods.StepCiar(tau=-1.0, score=name), **kwargs).report.scores) for name in ("interval", "weighted")
+  ]
+  weight = np.asarray(DenoisingSampling(8).bind(edge).noise_weight(jnp.arange(8)[:, None]))[::-1, 0]
+  np.testing.assert_allclose(scores[1], weight**2 * scores[0], rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -126,7 +166,7 @@ def test_a_network_with_radii():
   guided = fns.guided_predictor(params, labels, times, jnp.float32(3.0))(index, x)
   np.testing.assert_allclose(guided.radius, ours.radius, rtol=1e-5, atol=1e-6)
   assert np.any(np.abs(guided.eps - ours.eps) > 1e-3)
-  level = float(np.median(interval_score(ours, None)))
+  level = float(np.median(interval_score(ours, None, None)))
   kwargs = dict(target=networks.states(1), draft=Network(fns, params, config), sampling=DenoisingSampling(8, 2.0))
   out = _draw(methods.StepCiar(tau=level), **kwargs)
   assert set(np.unique(out.origin)) >= {Origin.LOCAL, Origin.BONUS}
@@ -136,6 +176,9 @@ def test_bad_settings_are_errors():
   for make, words in (
     (lambda: CiarStepDrafter(NETWORK, interval_score, max_run=0), "max_run of at least 1"),
     (lambda: _draw(methods.StepCiar()), "tau for method step-ciar"),
+    (lambda: CiarStepDrafter(NETWORK, interval_score, target_suffix=11), "target_suffix from 0 to 10, we instead got 11"),
+    (lambda: methods.StepCiar(target_suffix=-0.1), "target_suffix of at least 0"),
+    (lambda: methods.StepCiar(target_prefix=0.5, target_suffix=0.6), "at most 1 together, we instead got 1.1"),
     (lambda: methods.StepCiar(max_run=0), "max_run"),
     (lambda: methods.StepCiar(score="entropy"), "score"),
     (lambda: methods.StepCiar(target_prefix=1.5), "target_prefix"),
