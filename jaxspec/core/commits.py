@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxspec.core import trees
+from jaxspec.core.state import Origin
 from jaxspec.core.token_axes import at_position, over_tokens
-from jaxspec.core.types import Array, Cursor, Draft, Verdict
+from jaxspec.core.types import Array, Cache, Cursor, Draft, ModelFns, Params, Verdict
 
 
 def num_committed(draft: Draft, verdict: Verdict) -> Array:
@@ -42,15 +43,47 @@ def committed_block(draft: Draft, verdict: Verdict) -> Array:
   ``L`` is the length of the draft, or of the path of a tree. After the accepted tokens come those of the verifier.
   """
   accepted, block = trees.accepted_tokens(draft, verdict), verdict.next_tokens
-  size = block.shape[1]
-  offset = jnp.arange(accepted.shape[1] + size)[None] - verdict.num_accepted[:, None]  # [B, L + M], 0 is the block's first
+  offset = jnp.arange(accepted.shape[1] + block.shape[1])[None] - verdict.num_accepted[:, None]  # 0 is the block's first
   is_next = (offset >= 0) & (offset < verdict.num_next[:, None]) & draft.needs_verify[:, None]
   padded = jnp.concatenate([accepted, block], axis=1)
+  return jnp.where(over_tokens(is_next, padded), _at_offset(block, offset), padded)
+
+
+def _at_offset(block: Array, offset: Array) -> Array:
+  """Entries ``[B, L + M]`` (or ``[B, L + M, C]``) of ``block [B, M]`` at ``offset``, the nearest outside the block."""
+  size = block.shape[1]
+  return block if size == 1 else jnp.take_along_axis(block, over_tokens(jnp.clip(offset, 0, size - 1), block), axis=1)
+
+
+def committed_origin(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
+  """`Origin` ``[B, L + M]`` int8 of every token of `committed_block`."""
+  size = trees.accepted_tokens(draft, verdict).shape[1] + verdict.next_tokens.shape[1]
+  position = jnp.arange(size)[None]
+  offset = position - verdict.num_accepted[:, None]
+  rejected = trees.ended_by_rejection(draft, verdict)[:, None] & (position < draft.num_drafted[:, None])
+  own = jnp.where(rejected, int(Origin.REPLACED), int(Origin.BONUS))
+  own = jnp.where(_at_offset(drafted_next(cursor, draft, verdict), offset), int(Origin.DRAFT), own)
+  origin = jnp.where((offset >= 0) & draft.needs_verify[:, None], own, int(Origin.DRAFT))
+  return jnp.where(position < draft.num_local[:, None], int(Origin.LOCAL), origin).astype(jnp.int8)
+
+
+def replaced_in_cache(
+  network: ModelFns, params: Params, cache: Cache, cursor: Cursor, prefix_len: Array, draft: Draft, verdict: Verdict
+) -> Cache:
+  """The cache after a verdict of several own tokens, which replace drafts in it; the same cache for one own token.
+
+  A pass over the committed tokens writes them. Nobody reads its output, so that a masked network, whose cache holds tokens,
+  only writes.
+
+  Args:
+    cursor: the one before the round.
+    prefix_len: cache slots of the condition.
+  """
+  size = verdict.next_tokens.shape[1]
   if size == 1:
-    following = block
-  else:
-    following = jnp.take_along_axis(block, over_tokens(jnp.clip(offset, 0, size - 1), block), axis=1)
-  return jnp.where(over_tokens(is_next, padded), following, padded)
+    return cache
+  positions = (prefix_len + cursor.length)[:, None] + jnp.arange(size, dtype=jnp.int32)[None]
+  return network.apply(params, committed_block(draft, verdict)[:, :size], cache, positions=positions)[1]
 
 
 def block_positions(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int) -> Array:
@@ -112,7 +145,7 @@ def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict
   """Ends a row at its end token: tokens after the first accepted or drawn one are not committed.
 
   An accepted end token is moved to ``next_tokens``, so that every reader of a verdict sees one committed block that ends
-  with the row (`ends_on_draft` marks it as drafted).
+  with the row (``is_drafted`` marks it).
   """
   accepted = trees.accepted_tokens(draft, verdict)
   if accepted.ndim > 2:
@@ -130,25 +163,31 @@ def stop_at_end_token(cursor: Cursor, draft: Draft, verdict: Verdict) -> Verdict
     num_accepted=jnp.where(found, first, verdict.num_accepted),
     next_tokens=jnp.where(found[:, None], end, verdict.next_tokens),
     num_next=jnp.where(found, 1, num_next),
-    is_drafted_end=found,
+    is_drafted=jnp.broadcast_to(found[:, None], verdict.next_tokens.shape),
   )
 
 
-def ends_on_draft(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
-  """``[B]`` bool: the verifier's first token is an end token that was drafted and accepted (see `stop_at_end_token`).
+def drafted_next(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
+  """``[B, M]`` bool: the verifier's own tokens that were drafted and accepted (`Verdict.is_drafted`).
 
-  Messages of verdicts do not contain it. It is then derived from the draft, which is exact for chains whose rule never
-  replaces a rejected token by itself: all rules with messages.
+  Messages of verdicts do not contain it. It is then derived from the draft: an end token (see `stop_at_end_token`). This is
+  exact for chains whose rule never replaces a rejected token by itself: all rules with messages.
   """
-  if verdict.is_drafted_end is not None:
-    return verdict.is_drafted_end
+  if verdict.is_drafted is not None:
+    return verdict.is_drafted
   accepted = trees.accepted_tokens(draft, verdict)
   if accepted.ndim > 2 or accepted.shape[1] == 0:
-    return jnp.zeros(verdict.num_accepted.shape, bool)
+    return jnp.zeros(verdict.next_tokens.shape[:2], bool)
   position = jnp.minimum(verdict.num_accepted, accepted.shape[1] - 1)
-  drafted = at_position(accepted, position)
-  inside = verdict.num_accepted < draft.num_drafted
-  return inside & is_end_token(cursor, drafted) & (verdict.next_tokens[:, 0] == drafted)
+  drafted = at_position(accepted, position)[:, None]
+  inside = (verdict.num_accepted < draft.num_drafted)[:, None] & (jnp.arange(verdict.next_tokens.shape[1])[None] == 0)
+  return inside & is_end_token(cursor, drafted) & (verdict.next_tokens == drafted)
+
+
+def num_accepted(cursor: Cursor, draft: Draft, verdict: Verdict) -> Array:
+  """``[B]`` int32: accepted drafts of a round, including local ones and those among the verifier's own tokens."""
+  is_next = jnp.arange(verdict.next_tokens.shape[1])[None] < verdict.num_next[:, None]
+  return verdict.num_accepted + jnp.sum(drafted_next(cursor, draft, verdict) & is_next, axis=1, dtype=jnp.int32)
 
 
 def advance(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array) -> Cursor:

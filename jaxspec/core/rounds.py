@@ -12,7 +12,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from jaxspec.core import commits, rng, trees
+from jaxspec.core import commits, rng
 from jaxspec.core.control_flow import run_if
 from jaxspec.core.precision import in_32_bits
 from jaxspec.core.state import Counters, DecodeState, DraftSide, Origin, SpecParams, TargetSide, Waiting
@@ -175,17 +175,9 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   side, draft, trace = waiting
   cursor, live = side.cursor, side.cursor.live
   rows, max_len = side.tokens.shape[:2]
-  verified, local, accepted = draft.needs_verify, draft.num_local, verdict.num_accepted[:, None]
+  verified, local = draft.needs_verify, draft.num_local
   gain = commits.num_committed(draft, verdict)
   block = commits.committed_block(draft, verdict)
-
-  offset = jnp.arange(block.shape[1])[None]
-  drafted_end = commits.ends_on_draft(cursor, draft, verdict)
-  first_next = jnp.where(trees.ended_by_rejection(draft, verdict), int(Origin.REPLACED), int(Origin.BONUS))
-  first_next = jnp.where(drafted_end, int(Origin.DRAFT), first_next)
-  origin = jnp.where((offset == accepted) & verified[:, None], first_next[:, None], int(Origin.DRAFT))
-  origin = jnp.where((offset > accepted) & verified[:, None], int(Origin.BONUS), origin)
-  origin = jnp.where(offset < local[:, None], int(Origin.LOCAL), origin).astype(jnp.int8)
 
   position, row = commits.block_positions(cursor, draft, verdict, max_len), jnp.arange(rows)[:, None]
   put = lambda buffer, values: buffer.at[row, position].set(values, mode="drop")
@@ -196,7 +188,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   counters = Counters(
     rounds=counters.rounds + ended,
     drafted=counters.drafted + one * (draft.num_drafted - local),
-    accepted=counters.accepted + jnp.where(live, verdict.num_accepted + drafted_end - kept, 0),
+    accepted=counters.accepted + jnp.where(live, commits.num_accepted(cursor, draft, verdict) - kept, 0),
     local=counters.local + one * kept,
     target_calls=counters.target_calls + one * (verified & (gain > local)),
     draft_calls=counters.draft_calls + one * draft.num_calls,
@@ -204,7 +196,7 @@ def commit_reply(params: PyTree, waiting: Waiting, verdict: Verdict, *, drafter:
   return dataclasses.replace(
     side,
     tokens=put(side.tokens, block),
-    origin=put(side.origin, origin),
+    origin=put(side.origin, commits.committed_origin(cursor, draft, verdict)),
     commit_round=put(side.commit_round, jnp.broadcast_to(_to_rows(cursor.round + 1), position.shape)),
     metrics=jax.tree.map(put, side.metrics, verdict.metrics),
     cursor=commits.advance(cursor, draft, verdict, max_len),

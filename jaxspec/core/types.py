@@ -306,16 +306,17 @@ class Verdict(NamedTuple):
   `jaxspec.core.commits.committed_block` joins the accepted drafts and the verifier's own tokens.
 
   Attributes:
-    num_accepted: ``[B]`` int32, accepted leading tokens of the draft (or of ``path``), including local ones.
+    num_accepted: ``[B]`` int32, accepted leading tokens of the draft (or of ``path``), including local ones. 0 for a rule
+      that judges every draft by itself: all its tokens are in ``next_tokens``.
     next_tokens: ``[B, M]`` int32 (or ``[B, M, C]``), the verifier's own tokens after them; M is at least 1.
     num_next: ``[B]`` int32, number of valid own tokens. 0 is legal: the row commits its accepted drafts only. A row that
       commits no tokens never ends.
     path: ``[B, L]`` int32, accepted nodes of a tree from the root, L <= K; ``[B, 0]`` for a chain.
     feedback: input of the drafter: target features or logits, at ``[last, draft ...]`` (prefill: at the condition).
     metrics: the rule's report about each committed token, leaves ``[B, K + M]`` (``[B, L + M]`` with a path).
-    is_drafted_end: ``[B]`` bool, the first of ``next_tokens`` is an accepted draft that ends the round: an end token
-      (`jaxspec.core.commits.stop_at_end_token`), or if rows keep one length (`Verifier.in_step`). None: derived from the
-      draft.
+    is_drafted: ``[B, M]`` bool, which of ``next_tokens`` are accepted drafts: an end token
+      (`jaxspec.core.commits.stop_at_end_token`), the last token of rows that keep one length (`Verifier.in_step`), or drafts
+      that are judged one by one. None: derived from the draft.
   """
 
   num_accepted: Array
@@ -324,7 +325,7 @@ class Verdict(NamedTuple):
   path: Array
   feedback: PyTree = ()
   metrics: PyTree = ()
-  is_drafted_end: Array | None = None
+  is_drafted: Array | None = None
 
   @classmethod
   def one(
@@ -334,14 +335,14 @@ class Verdict(NamedTuple):
     *,
     path: Array | None = None,
     metrics: PyTree = (),
-    is_drafted_end: Array | None = None,
+    is_drafted: Array | None = None,
   ) -> Self:
     """A verdict that adds one token ``[B]`` or ``[B, C]`` to every row.
 
     Other arguments are fields. Only verdicts about trees have a path.
     """
     path = _full_like(num_accepted, (num_accepted.shape[0], 0), 0) if path is None else path
-    return cls(num_accepted, next_token[:, None], _of_rows(num_accepted, 1), path, (), metrics, is_drafted_end)
+    return cls(num_accepted, next_token[:, None], _of_rows(num_accepted, 1), path, (), metrics, is_drafted)
 
 
 def _of_rows(like: Array, value: Array | bool | int) -> Array:

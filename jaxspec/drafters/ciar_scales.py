@@ -216,7 +216,7 @@ class CiarScaleDrafter(Drafter):
     row, position = jnp.arange(live.shape[0])[:, None], commits.block_positions(cursor, draft, verdict, max_len)
     length, until = cursor.length + gain, state.until
     if isinstance(trace, _Trace):  # else the cloud drew alone
-      stopped = asks & commits.ends_on_draft(cursor, draft, verdict) & (length > trace.begin) & (length < trace.until)
+      stopped = asks & commits.drafted_next(cursor, draft, verdict)[:, 0] & (length > trace.begin) & (length < trace.until)
       until = jnp.where(live, jnp.where(stopped, trace.until, 0), until)
     sent = jnp.where(live & asks, cursor.length - state.read + draft.num_drafted, 0)
     return state._replace(

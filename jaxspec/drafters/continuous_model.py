@@ -104,4 +104,5 @@ class ContinuousModelDrafter(Drafter):
     self, params: ModelParams, state: ContinuousModelState, cursor: Cursor, draft: Draft, trace: tuple, verdict: Verdict
   ) -> ContinuousModelState:
     previous = commits.token_before_newest(cursor, draft, verdict, state.previous)
-    return state._replace(previous=previous)
+    cache = commits.replaced_in_cache(self.network, params.model, state.cache, cursor, state.prefix_len, draft, verdict)
+    return state._replace(cache=cache, previous=previous)

@@ -191,7 +191,7 @@ def outcome(cursor: Cursor, draft: Draft, verdict: Verdict, max_len: int | Array
     cursor: the one before the round.
     max_len: tokens of a row.
   """
-  accepted = verdict.num_accepted + commits.ends_on_draft(cursor, draft, verdict)
+  accepted = commits.num_accepted(cursor, draft, verdict)
   before, after = (lacking(each, max_len) for each in (cursor, commits.advance(cursor, draft, verdict, max_len)))
   return Outcome(cursor.live, accepted, draft.num_drafted, before, after)
 

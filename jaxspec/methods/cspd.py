@@ -10,14 +10,23 @@ from jaxspec.core.state import SpecParams
 from jaxspec.diffusion.token_chains import TokenRule
 from jaxspec.drafters.continuous_model import ContinuousModelDrafter
 from jaxspec.methods.common import check_chain, of_continuous, refuse_audit
-from jaxspec.methods.method import CONTINUOUS, SAME_FAMILY, BuildContext, DraftingMethod, Parts, need, option
+from jaxspec.methods.method import (
+  CONTINUOUS,
+  SAME_FAMILY,
+  BuildContext,
+  DraftingMethod,
+  Expected,
+  Parts,
+  need,
+  option,
+)
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import SIGMAS, PathRatio
 from jaxspec.sampling import head_fns
 from jaxspec.verifiers.continuous_target import ContinuousVerifier
 
 # Options of the published rule; the exact rule has none of these.
-_PUBLISHED = {"align": True, "inner_temperature": 1.0, "sigma": "paper"}
+_PUBLISHED = {"align": True, "inner_temperature": 1.0, "sigma": "paper", "block": False}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +36,8 @@ class Cspd(DraftingMethod):
   A draft network draws ``gamma`` tokens; the target runs its own chains after every prefix on the same noise (``align``)
   and accepts a draft by the ratio of the two last Gaussians, times the product Sigma of all other steps. The published rule
   is lossy: Sigma biases it, and the last step of chains that end in a mean has no density. The released code inverts Sigma
-  (``sigma="released"``) and widens the test by 42 (``inner_temperature``).
+  (``sigma="released"``) and widens the test by 42 (``inner_temperature``). It judges every draft by itself and commits
+  whole blocks (``block``), of masked networks only: the target describes all tokens of a block given the prefix before it.
 
   ``exact=True`` selects another rule, which couples the last steps of the two chains (`jaxspec.rules.path_coupling`): the
   output then follows the target's distribution for every draft. It needs chains that end with noise
@@ -40,6 +50,7 @@ class Cspd(DraftingMethod):
   align: bool = option(True, "Run draft and target on the same noise (the published rule).")
   inner_temperature: float = option(1.0, "Widening of the published test; the released code has 42.", gt=0)
   sigma: str = option("paper", "Sigma product of the published test; none leaves it out.", choices=SIGMAS)
+  block: bool = option(False, "Accept or replace every draft by itself, given the tokens before the block (MAR only).")
   max_tries: int | None = option(None, "Most proposals for a rejected token; none: 100, or 2000 if exact.", ge=1)
   target_prefix: float = option(0.0, "Leading share of tokens that the target draws alone.", ge=0, le=1)
 
@@ -67,12 +78,17 @@ class Cspd(DraftingMethod):
     """See `Method.check_length`."""
     check_chain("gamma", self.gamma, num_tokens)
 
+  def expected(self, acceptance: float, num_tokens: int, calls: float | None = None) -> Expected:
+    """As of a chain. A block has one pass of the target and is committed as a whole."""
+    chain = super().expected(acceptance, num_tokens, calls)
+    return chain._replace(tokens=float(self.gamma), inputs=1.0) if self.block else chain
+
   def rule(self) -> TokenRule:
     """The acceptance rule."""
     cap: dict[str, Any] = {} if self.max_tries is None else {"max_tries": self.max_tries}
     if self.exact:
       return PathCoupling(**cap)
-    return PathRatio(self.sigma, align=self.align, inner_temperature=self.inner_temperature, **cap)
+    return PathRatio(self.sigma, align=self.align, inner_temperature=self.inner_temperature, block=self.block, **cap)
 
   def build(self, target: Network, draft: Network | None, context: BuildContext) -> Parts:
     """See `Method.build`."""
@@ -81,7 +97,7 @@ class Cspd(DraftingMethod):
     if self.exact and sampling.stop is None:
       raise ValueError("Must have stop with exact, whose rule needs chains that end with noise, we instead got none")
     draft = need(draft, "a draft network", self.name)
-    judge, drafting = head_fns(target), head_fns(draft)
+    judge, drafting = head_fns(target, common_prefix=self.block), head_fns(draft)
     for name in ("num_tokens", "token_dim"):
       if (ours := getattr(drafting, name)) != (theirs := getattr(judge, name)):
         raise ValueError(f"Must have a draft with {name} {theirs} as its target, we instead got {ours}")

@@ -107,11 +107,8 @@ def speed_of(
 
   alone = of_target(1, 1)
   draft, calls, seconds = None, 0.0, 0.0
-  if needs.parts.decode is not None and is_vectors:  # MAR's schedule: one pass draws all tokens of an iteration
-    scored = of_target(1, round(expected.tokens))
-  else:
-    inputs = window + 1 if expected.inputs is None else round(expected.inputs)
-    scored = of_target(inputs, inputs)
+  inputs = window + 1 if expected.inputs is None else round(expected.inputs)
+  scored = of_target(inputs, max(inputs, round(expected.tokens)))  # one pass of MAR may draw several tokens
   if needs.reads is not None:
     calls = needs.draft_calls if expected.draft_calls is None else expected.draft_calls
     inputs = inputs_per_draft_call

@@ -12,6 +12,11 @@
 of both chains is then Gaussian, and the ratio without S is that of speculative sampling. With S as published (``paper``) the
 output is biased, see `gaussian_path`. Chains that end in their mean (MAR as published) give drafts at the mean of their last
 Gaussian; no density test is exact for them. Proposals then add the noise of the last step, as the released code does.
+
+**The released program** (``block=True``) differs in step 2: every draft is accepted or replaced by itself, nothing is
+discarded, and a round commits as many tokens as it drafts. The target's chains of a block all follow the prefix before it
+(`jaxspec.models.mar.masked_network`, ``common_prefix``). Even with an exact test the output lacks the dependence between
+replaced tokens of a block.
 """
 
 from __future__ import annotations
@@ -43,6 +48,7 @@ class PathRatio:
     inner_temperature: divisor of the z-scores in the test (not in the normalisers, nor in the residual). The paper has
       none; the released code has 42. Without it drafts of MAR are hardly ever accepted.
     max_tries: cap on proposals for a rejected token.
+    block: judges every draft by itself. The target's own token ends a row, whose last position has no draft.
   Raises:
     ValueError: for a setting out of range.
   """
@@ -51,6 +57,7 @@ class PathRatio:
   align: bool = True
   inner_temperature: float = 1.0
   max_tries: int = 100
+  block: bool = False
 
   def __post_init__(self):
     if self.sigma not in SIGMAS:
@@ -83,6 +90,9 @@ class PathRatio:
     """See `TokenRule`."""
     window = draft.tokens.shape[1]
     noise = target.noise(keys, draft, shared=self.align)
+    if self.block and window:  # no token follows the block
+      without_last = lambda leaf: leaf[:, :-1]
+      noise, target = jax.tree.map(without_last, noise), target._replace(z=target.z[:, :-1], slot=target.slot[:, :-1])
     distribution_fn = target.distribution(target.z, target.slot)
     tokens, p = chain.run_summarized(
       distribution_fn, noise, target.temperature, noisy_end=target.noisy_end
@@ -92,10 +102,13 @@ class PathRatio:
       return Verdict.one(none, tokens[:, 0], metrics=report_at(0, none, TokenReport(none, none > 0, none)))
 
     q: ChainSummary = draft.proposal.chains
-    log_ratio = self.log_ratio(draft.tokens, jax.tree.map(lambda leaf: leaf[:, :-1], p), q)  # [B, K]
+    log_ratio = self.log_ratio(draft.tokens, jax.tree.map(lambda leaf: leaf[:, :window], p), q)  # [B, K]
     test_keys = rng.stream_keys(keys, rng.Stream.VERIFY, jnp.int32(0))
     # A ratio that is not a number rejects.
-    num_accepted = leading(jnp.log(rng.uniforms(test_keys, window)) <= log_ratio, draft)
+    accepted = jnp.log(rng.uniforms(test_keys, window)) <= log_ratio
+    if self.block:
+      return self._whole_block(keys, draft, tokens, p, accepted)
+    num_accepted = leading(accepted, draft)
     rejected = num_accepted < draft.num_drafted
     p_here = jax.tree.map(lambda leaf: at_position(leaf, num_accepted), p)
     q_here = jax.tree.map(lambda leaf: at_position(leaf, jnp.minimum(num_accepted, window - 1)), q)
@@ -105,18 +118,35 @@ class PathRatio:
     report = TokenReport(tries, rejected & ~finished, jnp.zeros_like(tries))
     return Verdict.one(num_accepted, next_token, metrics=report_at(window, num_accepted, report))
 
+  def _whole_block(self, keys: Key, draft: Draft, tokens: Array, p: ChainSummary, accepted: Array) -> Verdict:
+    """All drafts, each kept or replaced; ``tokens [B, K, C]`` are the target's, ``accepted [B, K]`` the results of tests."""
+    rows, window = accepted.shape
+    is_draft = jnp.arange(window)[None] < draft.num_drafted[:, None]
+    accepted, rejected = accepted & is_draft, ~accepted & is_draft
+    replaced, tries, finished = self._resample(keys, p, draft.proposal.chains, rejected)
+    judged = jnp.where(accepted[..., None], draft.tokens, replaced)
+    report = TokenReport(tries, rejected & ~finished, jnp.zeros_like(tries))
+    return Verdict(
+      jnp.zeros((rows,), jnp.int32),
+      jnp.where(is_draft[..., None], judged, tokens),
+      jnp.minimum(draft.num_drafted + 1, window),
+      draft.parents,
+      metrics=jax.tree.map(lambda leaf: jnp.pad(leaf, ((0, 0), (0, window))), report),
+      is_drafted=accepted,
+    )
+
   def _resample(self, keys: Key, p: ChainSummary, q: ChainSummary, rejected: Array) -> tuple[Array, Array, Array]:
-    """Replacements ``[B, C]``, proposals used ``[B]``, and whether one was accepted ``[B]``."""
+    """Replacements ``[..., C]``, proposals used and whether one was accepted, of tokens ``rejected [B]`` or ``[B, K]``."""
     log_sigma = self._log_sigma(p, q)
     draw = jax.vmap(lambda key: jax.random.normal(jax.random.fold_in(key, 0), p.mean.shape[1:]))
-    uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1)))
+    uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), rejected.shape[1:]))
 
     def round_(state: tuple[Array, ...]) -> tuple[Array, ...]:
       x, finished, used, number = state
       round_keys = rng.stream_keys(keys, rng.Stream.RESIDUAL, number)
       proposal = p.mean + jnp.exp(p.log_std) * draw(round_keys)
       passed = uniform(round_keys) < gaussian_path.residual_accept_prob(proposal, p, q, log_sigma)
-      x = jnp.where(finished[:, None], x, proposal)
+      x = jnp.where(finished[..., None], x, proposal)
       return x, finished | passed, used + (~finished).astype(jnp.int32), number + 1
 
     going = lambda state: ~jnp.all(state[1]) & (state[3] < self.max_tries)

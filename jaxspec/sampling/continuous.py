@@ -90,14 +90,18 @@ def nearest_stop(steps: int | str, trained_steps: int | str, trained_stop: int) 
   return int(np.argmin(np.abs(np.asarray(kept) ** 0.5 - wanted**0.5)))
 
 
-def head_fns(network: Network) -> HeadFns:
+def head_fns(network: Network, *, common_prefix: bool = False) -> HeadFns:
   """A network of continuous tokens as drafters and verifiers read it; a masked one in its generation order.
 
+  Args:
+    common_prefix: see `masked_network`.
   Raises:
-    ValueError: for a network of discrete tokens.
+    ValueError: for a network of discrete tokens; for a common prefix with a network that is not masked.
   """
   if isinstance(network.fns, MARFns):
-    return masked_network(network.fns)
+    return masked_network(network.fns, common_prefix=common_prefix)
+  if common_prefix:
+    raise ValueError(f"Must have a masked network for a common prefix as {network.name}, we instead got another")
   if not isinstance(network.fns, HeadFns):
     kind = type(network.fns).__name__
     raise ValueError(f"Must have a network of continuous tokens (HeadFns, MARFns) as {network.name}, we instead got {kind}")

@@ -11,6 +11,7 @@ import functools
 
 import jax.numpy as jnp
 
+from jaxspec.core import commits
 from jaxspec.core.types import Array, Cursor, Draft, Key, PyTree, Verdict, Verifier
 from jaxspec.diffusion.token_chains import TargetChains, TokenRule
 from jaxspec.models.continuous_fns import ContinuousFns
@@ -70,6 +71,7 @@ class ContinuousVerifier(Verifier):
     inputs = jnp.concatenate([cursor.last[:, None], draft.tokens], axis=1)  # [B, K + 1, C]
     start = state.prefix_len + cursor.length - 1
     offsets = jnp.arange(inputs.shape[1], dtype=jnp.int32)[None]
-    output, cache = self.network.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets)
+    output, read = self.network.apply(params.model, inputs, state.cache, positions=start[:, None] + offsets)
     verdict = self.rule(keys, draft, self.chains(params, output.features, cursor.length))
+    cache = commits.replaced_in_cache(self.network, params.model, read, cursor, state.prefix_len, draft, verdict)
     return verdict, state._replace(cache=cache)

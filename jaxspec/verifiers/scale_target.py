@@ -139,7 +139,7 @@ class ScaleVerifier(Verifier):
       num_accepted=jnp.where(asks, gain - 1, jnp.minimum(gain, local)),
       next_token=jnp.stack(following, axis=1)[:, newest],
       metrics=report,
-      is_drafted_end=asks & (count >= gain),
+      is_drafted=(asks & (count >= gain))[:, None],
     )
     return verdict, ScaleTargetState(reader, state.keys)
 

@@ -60,6 +60,11 @@ class Case:
   def draws_ids(self) -> bool:
     return isinstance(self.sampling, SamplingConfig)
 
+  @property
+  def is_masked(self) -> bool:
+    """Whether the method needs a masked network."""
+    return self.method.name == "parallel" or getattr(self.method, "block", False)
+
   @functools.cached_property
   def decoder(self) -> Decoder:
     """The method on the smallest networks that it takes."""
@@ -69,8 +74,11 @@ class Case:
     if self.sampling.tokens == methods.DENOISING_STEPS:
       draft = None if self.method.draft == "frozen" else denoising_toy.network(denoising_toy.NEAR)
       return Decoder(denoising_toy.network(denoising_toy.TARGET), draft=draft, **fields)
-    if self.method.name == "parallel":
-      return Decoder(small_vectors("mar", 1), **fields)
+    if self.is_masked:
+      target = small_vectors("mar", 1)
+      # Unrelated random heads would accept no draft.
+      near = dataclasses.replace(target, params=jax.tree.map(lambda leaf: leaf * 1.05, target.params))
+      return Decoder(target, draft=near if self.method.draft_family else None, **fields)
     if not self.draws_ids:
       return Decoder(networks.vectors(1), draft=networks.vectors(2), **fields)
     fields |= dict(space=TokenSpace(vocab_size=V, num_tokens=N, grid=(2, 3), codebook=lambda: jnp.asarray(CODES)))
@@ -95,7 +103,7 @@ class Case:
 
   def condition(self, rows: int):
     labels = jnp.arange(rows, dtype=jnp.int32) % networks.CLASSES
-    if self.method.name != "parallel":
+    if not self.is_masked:
       return ClassLabels(labels)
     return OrderedLabels(labels, orders.random_order(rng.row_keys(jax.random.key(9), rows), 4))
 
@@ -141,6 +149,7 @@ CASES = {
   "ciar": Case(CIAR, num_alone=3, acceptance=0.713),
   "ciar after a prefix": Case(dataclasses.replace(CIAR, target_prefix=0.34), widths=(1, 4), acceptance=0.805),
   "cspd": Case(methods.Cspd(gamma=2, target_prefix=0.34), STOPPED, num_alone=1),
+  "cspd, blocks": Case(methods.Cspd(gamma=2, block=True, sigma="released"), STOPPED, num_alone=1),
   "parallel": Case(methods.Parallel(num_iter=2), STOPPED),
   "rows": Case(methods.Rows(width=2), WARPED, num_alone=2),
   "rows, windows": Case(methods.Rows(width=1, row_window=3), WARPED, num_alone=3),

@@ -45,7 +45,7 @@ def test_every_method_has_a_case():
 
 # Some differ from a default case in their rule or their prefix alone; others are enumerated or have their own
 # default tests (test_branches.py, tests/drafters).
-SLOW = {"eagle-lantern", "gsd", "scaled", "ciar", "sjd", "sjd, branches", "ngram"}
+SLOW = {"eagle-lantern", "gsd", "scaled", "ciar", "sjd", "sjd, branches", "ngram", "cspd, blocks"}
 # Scales and steps are in `test_whole_contract`, after a prefix; tests/core has them without one.
 NAMES = [name for name, case in CASES.items() if case.method.tokens not in (methods.SCALES, methods.DENOISING_STEPS)]
 
@@ -154,7 +154,7 @@ def test_a_round_may_commit_nothing(name):
 
 # Their drafters read a prefix in the cases of the methods that differ in the rule alone; plain decoding has no drafter, and
 # `parallel` no prefix.
-NO_OTHER_PREFIX = {"lantern", "gsd", "scaled", "eagle-lantern", "ar", "ar of vectors", "parallel"}
+NO_OTHER_PREFIX = {"lantern", "gsd", "scaled", "eagle-lantern", "ar", "ar of vectors", "parallel", "cspd, blocks"}
 
 
 @pytest.mark.slow

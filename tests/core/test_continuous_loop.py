@@ -12,7 +12,7 @@ import pytest
 import jaxspec
 from jaxspec.core import loop, orders, rng
 from jaxspec.core.network import Network
-from jaxspec.core.state import SpecParams
+from jaxspec.core.state import Origin, SpecParams
 from jaxspec.diffusion.chain import token_noise
 from jaxspec.drafters.continuous_model import ContinuousModelDrafter
 from jaxspec.methods import masked_decode
@@ -55,6 +55,8 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
     head, condition = causal_token_fns(CAUSAL), LABELS
   else:
     head, condition = masked_network(mar_fns(MAR), num_buckets=2), _ordered()
+  block = getattr(rule, "block", False)
+  judge = masked_network(mar_fns(MAR), num_buckets=2, common_prefix=True) if block else head
   target = random_params(head.network, 0, scale=0.3)
   # Small variances of a random head make rounding errors visible; a last layer with small weights avoids them.
   linear = target["diffloss"]["final_layer"]["linear"]
@@ -62,8 +64,8 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
   # The draft is close to its target; unrelated random heads would accept no draft.
   draft = target if same else jax.tree.map(lambda leaf: leaf * 1.001, target)
   params = SpecParams(sampling.side(Network(head, draft)), sampling.side(Network(head, target)))
-  fns = sampling.bind(head)
-  drafter, verifier = ContinuousModelDrafter(fns, rule, window=gamma), ContinuousVerifier(fns, rule)
+  drafter = ContinuousModelDrafter(sampling.bind(head), rule, window=gamma)
+  verifier = ContinuousVerifier(sampling.bind(judge), rule)
   return params, dict(drafter=drafter, verifier=verifier, max_len=N), condition
 
 
@@ -71,6 +73,7 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
 CASES = [
   ("causal", STOPPED, PathCoupling(2, "split"), 0),
   ("masked", ContinuousSampling(STEPS, cfg_scale=1.5), PathRatio("released", inner_temperature=42.0), 4),
+  ("masked", ContinuousSampling(STEPS, cfg_scale=1.5), PathRatio("released", block=True), 2),
 ]
 
 
@@ -90,9 +93,23 @@ def test_drivers_agree_and_rows_are_independent(family, sampling, rule, target_p
     chex.assert_trees_all_equal(alone.counters, jax.tree.map(part, fused.counters))
   chex.assert_shape(fused.tokens, (3, N, C))
   np.testing.assert_array_equal(fused.lengths, N)
-  np.testing.assert_array_equal(1 + fused.counters.accepted + fused.counters.rounds, N)
+  if getattr(rule, "block", False):
+    _check_blocks(fused)
+  else:
+    np.testing.assert_array_equal(1 + fused.counters.accepted + fused.counters.rounds, N)
   assert (np.asarray(fused.counters.rounds) >= max(target_prefix - 1, 0)).all() and np.isfinite(fused.tokens).all()
   assert int(fused.counters.accepted.sum()) > 0
+
+
+def _check_blocks(out):
+  """Blocks of three after two tokens of the target: all tokens are judged by themselves, and the last one has no draft."""
+  np.testing.assert_array_equal(out.commit_round, np.broadcast_to([0, 1, 2, 2, 2, 3, 3, 3, 4], (3, N)))
+  origin, replaced = np.asarray(out.origin), int(Origin.REPLACED)
+  np.testing.assert_array_equal(origin[:, [0, 1, 8]], np.broadcast_to([Origin.FIRST, Origin.BONUS, Origin.BONUS], (3, 3)))
+  assert set(np.unique(origin[:, 2:8])) == {int(Origin.DRAFT), replaced}
+  follows = (origin[:, 3:8] == Origin.DRAFT) & (origin[:, 2:7] == replaced) & (np.diff(out.commit_round[:, 2:8]) == 0)
+  assert follows.any()  # accepted after a rejection in the same block
+  np.testing.assert_array_equal(out.metrics.tries > 0, origin == replaced)
 
 
 @pytest.mark.slow
@@ -169,6 +186,24 @@ def test_a_masked_network_scores_every_prefix_by_itself():
     np.testing.assert_allclose(output.features[:, offset], whole(start + offset)[:, 0], rtol=1e-4, atol=1e-4)
   for row in range(3):
     np.testing.assert_array_equal(after.tokens[row, : start[row] + 3], tokens[row, : start[row] + 3])
+
+
+@pytest.mark.slow
+def test_slots_after_a_common_prefix_do_not_see_each_other():
+  """Features equal those of MAR's parallel decoding, whatever the inputs after the first; also beyond the end of a row."""
+  head = masked_network(mar_fns(MAR), num_buckets=2, common_prefix=True)
+  params, condition = random_params(head.network, 0, scale=0.3), _ordered()
+  tokens = jax.random.normal(jax.random.key(0), (3, N, C))
+  cache = head.network.init_cache(3, N + 4)._replace(condition=condition)
+  cache = cache._replace(tokens=cache.tokens.at[:, :N].set(tokens))
+  start = jnp.asarray([1, 4, 7])
+  inputs = jax.random.normal(jax.random.key(1), (3, 4, C))
+  inputs = inputs.at[:, 0].set(tokens[jnp.arange(3), start - 1])
+  output, _ = jax.jit(head.network.apply)(params, inputs, cache, positions=start[:, None] + jnp.arange(4)[None])
+  whole = jax.jit(lambda known: mar_fns(MAR).condition(params, tokens, condition.order, known, condition))(start)
+  for row in range(3):
+    expected = whole[row, start[row] : start[row] + 4]
+    np.testing.assert_allclose(output.features[row, : len(expected)], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_a_round_of_different_rows(guided):
   after, verdict = run(*side_of(guided, cache))
   for row in range(ROWS):
     one, alone = run(*side_of(guided, fns.take(cache, jnp.asarray([row])), row))
-    for name in ("num_accepted", "next_tokens", "num_next", "is_drafted_end"):
+    for name in ("num_accepted", "next_tokens", "num_next", "is_drafted"):
       np.testing.assert_array_equal(getattr(verdict, name)[row], getattr(alone, name)[0])
     for name in ("last", "length", "live"):
       np.testing.assert_array_equal(getattr(after.cursor, name)[row], getattr(one.cursor, name)[0])

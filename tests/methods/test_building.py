@@ -104,6 +104,7 @@ def test_missing_parts_are_named(name):
     (lambda: decoder(small("ciar", target_prefix=0.2), num_tokens=None), "num_tokens for method ciar"),
     (lambda: decoder(small("cspd", exact=True), ContinuousSampling(5)), "stop with exact"),
     (lambda: decoder(small("parallel"), target=vectors("causal", 1)), "a masked network"),
+    (lambda: decoder(small("cspd", block=True)), "a masked network for a common prefix"),
     (lambda: decoder(small("parallel"), ContinuousSampling(5, 1, refine=True)), "no refine with method parallel"),
     (lambda: decoder(small("parallel", num_iter=9)), "num_iter from 1 to 4, we instead got 9"),
     (lambda: decoder(small("speculative", gamma=9)), "gamma below the 9 tokens"),
@@ -175,8 +176,8 @@ def test_supports_that_are_not_given_fit_the_vocabulary():
 
 def test_published_rules_of_vectors_are_reached_by_options():
   assert methods.Cspd().rule() == PathRatio() and methods.Cspd(exact=True).rule() == PathCoupling()
-  assert methods.Cspd(sigma="released", inner_temperature=42.0, align=False, max_tries=7).rule() == PathRatio(
-    "released", False, 42.0, 7
+  assert methods.Cspd(sigma="released", inner_temperature=42.0, align=False, max_tries=7, block=True).rule() == PathRatio(
+    "released", False, 42.0, 7, True
   )
   for share, tokens in ((0.0, 0), (0.05, 0), (0.4, 2), (1.0, 4)):
     assert decoder(small("cspd", target_prefix=share)).parts.target_prefix == tokens

@@ -131,6 +131,7 @@ def test_an_option_of_several_methods_has_one_kind_and_one_range():
     (lambda: methods.Cspd(exact=True, align=False), "no align with exact"),
     (lambda: methods.Cspd(exact=True, inner_temperature=42.0), "no inner_temperature with exact"),
     (lambda: methods.Cspd(exact=True, sigma="none"), "no sigma with exact"),
+    (lambda: methods.Cspd(exact=True, block=True), "no block with exact"),
     (lambda: ContinuousSampling(1), "at least 2 diffusion steps"),
     (lambda: ContinuousSampling("some"), "we instead got"),
     (lambda: ContinuousSampling(5, 4), "stop from 0 to 3"),

@@ -139,6 +139,10 @@ ACCEPTANCE = (
     contract("cspd"),
   ),
   Mutant(
+    "the target's cache keeps the rejected drafts of a block", "jaxspec/verifiers/continuous_target.py",
+    "return verdict, state._replace(cache=cache)", "return verdict, state._replace(cache=read)", contract("cspd, blocks"),
+  ),
+  Mutant(
     "states are judged by the step before theirs", "jaxspec/verifiers/denoising_target.py",
     "network.numbers(length, states.shape[0])", "network.numbers(length - 1, states.shape[0])", CHAINS,
   ),

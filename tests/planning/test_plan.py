@@ -163,6 +163,11 @@ def test_refused(kwargs, line):
     make_plan(DISCRETE, H100, **kwargs)
 
 
+def test_a_block_is_one_pass_of_a_masked_target():
+  speed = make_plan(MASKED, H100, batches=(2,), method=methods.Cspd(gamma=2, block=True), draft=MASKED).batches[0].speed
+  assert (speed.tokens, speed.target.inputs) == (2.0, 1)
+
+
 def test_methods_that_need_another_model():
   """A masked network has no layers to cut out as a draft."""
   with pytest.raises(ValueError, match="draft network for masked"):

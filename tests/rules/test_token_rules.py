@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from jaxspec import testing
+from jaxspec.core import rng
 from jaxspec.core.state import Origin
 from jaxspec.rules.path_coupling import PathCoupling
 from jaxspec.rules.path_ratio import PathRatio
@@ -77,6 +78,42 @@ def test_joint_distribution_of_several_drafts(rule):
     assert stats.kstest(noise[:, position], "norm").pvalue > 1e-3
   correlations = np.corrcoef(np.concatenate([x[:, :1], noise], axis=1).T) - np.eye(5)
   assert np.abs(correlations).max() < 4.5 / ROWS**0.5
+
+
+@pytest.mark.slow
+@pytest.mark.long_runs
+def test_drafts_that_are_judged_one_by_one_keep_the_distribution_of_every_token():
+  """Tokens are independent here, so a whole block loses nothing: after a rejection drafts are accepted and replaced too."""
+  rule = PathRatio("none", max_tries=2000, block=True)
+  out, tokens = decode(DRAFT, TARGET, rule, rows=ROWS, length=5, window=3)
+  np.testing.assert_array_equal(out.commit_round, np.broadcast_to([0, 1, 1, 1, 2], (ROWS, 5)))
+  origin = np.asarray(out.origin)
+  accepted = (origin == Origin.DRAFT)[:, 1:4].mean(axis=0)
+  np.testing.assert_allclose(accepted, accepted[0], atol=0.02)  # no position suffers from earlier rejections
+  assert np.mean((origin[:, 1] == Origin.REPLACED) & (origin[:, 2] == Origin.DRAFT)) > 0.05
+  for position in range(5):
+    assert _distance(tokens[:, position], 2**0.5) < CRITICAL
+  assert np.abs(np.corrcoef(np.asarray(tokens)[:, 1:].T) - np.eye(4)).max() < 4.5 / ROWS**0.5
+
+
+@pytest.mark.slow
+def test_a_block_whose_drafts_are_all_accepted_is_that_of_the_usual_rule():
+  """But for the token of the target after it; the fused loop, a Python loop and a row alone agree."""
+  key, same = jax.random.key(3), dict(rows=33, length=9, window=3)
+  usual, expected = token_toy.decode(TARGET, TARGET, PathRatio(), key=key, **same)
+  out, tokens = token_toy.decode(TARGET, TARGET, PathRatio(block=True), key=key, **same)
+  np.testing.assert_array_equal(tokens[:, :4], expected[:, :4])
+  np.testing.assert_array_equal(out.origin[:, :4], usual.origin[:, :4])
+  np.testing.assert_array_equal(out.counters.accepted, 7)
+  np.testing.assert_array_equal(out.counters.rounds, 3)  # 1 + 3 + 3 + 2
+  draft = distribution_params(2.0, 0.5)
+  fused, _ = token_toy.decode(draft, TARGET, PathRatio(block=True), key=key, **same)
+  host, _ = token_toy.decode(draft, TARGET, PathRatio(block=True), key=key, loop="host", **same)
+  jax.tree.map(np.testing.assert_array_equal, fused, host)
+  last = rng.row_keys(key, 33)[32:]
+  alone, _ = token_toy.decode(draft, TARGET, PathRatio(block=True), key=last, rows=1, length=9, window=3)
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[32:], b), fused, alone)
+  assert 0 < int(fused.counters.accepted.sum()) < int(fused.counters.drafted.sum())
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 The "cache" of a masked network holds the known tokens and their order. Feeding an input writes a token into its slot. The
 features of the next slot need a whole pass over all known tokens. Attention is bidirectional, so earlier passes cannot be
 reused, and **the features after T inputs cost T passes**. These passes are T rows of one batch, each with its own prefix
-(the verification prefixes of arXiv 2411.11925, Algorithm 1).
+(the verification prefixes of arXiv 2411.11925, Algorithm 1). With ``common_prefix`` the features of T slots cost one pass.
 
 The encoder runs over the slots of the longest row of the batch, rounded up to one of ``num_buckets`` sizes, selected at run
 time.
@@ -31,10 +31,12 @@ class KnownTokens(NamedTuple):
 
 
 @functools.cache
-def masked_network(model: MARFns, *, num_buckets: int | None = None) -> HeadFns:
+def masked_network(model: MARFns, *, common_prefix: bool = False, num_buckets: int | None = None) -> HeadFns:
   """MAR as a network of continuous tokens, conditioned on `OrderedLabels`.
 
   Args:
+    common_prefix: T inputs have the features of the T slots after the first input, which alone is known to all of them: one
+      iteration of MAR's parallel decoding. A single input has the same features as without it.
     num_buckets: static sizes of the encoder; each is compiled. None: one for every 16 tokens, at most 4, because shorter
       passes of so few tokens save less time than they take to compile.
   Raises:
@@ -52,21 +54,25 @@ def masked_network(model: MARFns, *, num_buckets: int | None = None) -> HeadFns:
     empty = OrderedLabels(jnp.zeros((batch,), jnp.int32), jnp.zeros((batch, length), jnp.int32))
     return KnownTokens(jnp.zeros((batch, slots, model.token_dim)), empty)
 
-  def features(params: Params, tokens: Array, condition: OrderedLabels, known: Array) -> Array:
-    """``[B, n, Z]`` of the slots after prefixes of ``known [B, n]`` tokens."""
+  def features(params: Params, tokens: Array, condition: OrderedLabels, known: Array, ahead: int = 1) -> Array:
+    """``[B, n ahead, Z]`` of the ``ahead`` slots after each prefix of ``known [B, n]`` tokens."""
     rows, count = known.shape
     repeat = lambda x: x if count == 1 else jnp.repeat(x, count, axis=0)
     known, labels, order = known.reshape(-1), repeat(condition.labels), repeat(condition.order)
-    # The features of a slot after the last one are garbage; its token is never committed.
-    start = jnp.minimum(known, length - 1)
+    # The features of slots after the last one are garbage; their tokens are never committed.
+    size = min(ahead, length)
+    start = jnp.minimum(known, length - size)
 
     def of_size(slots: int):
       prefix = lambda x: x[:, :slots]
-      return lambda: model.condition(params, repeat(prefix(tokens)), order, known, OrderedLabels(labels, order), start, 1)
+      return lambda: model.condition(params, repeat(prefix(tokens)), order, known, OrderedLabels(labels, order), start, size)
 
     bucket = jnp.searchsorted(jnp.asarray(sizes), jnp.minimum(jnp.max(known), length))
     z = jax.lax.switch(bucket, [of_size(size) for size in sizes]) if len(sizes) > 1 else of_size(length)()
-    return z.reshape(rows, count, -1)
+    if ahead > 1:
+      slot = jnp.minimum((known - start)[:, None] + jnp.arange(ahead)[None], size - 1)
+      z = jnp.take_along_axis(z, slot[..., None], axis=1)
+    return z.reshape(rows, count * ahead, -1)
 
   def apply(params, inputs, cache=None, *, positions, mask=None, inject=None, logits_at=None, slot=None):
     if mask is not None or inject is not None or cache is None:
@@ -81,6 +87,8 @@ def masked_network(model: MARFns, *, num_buckets: int | None = None) -> HeadFns:
     cache = cache._replace(tokens=jax.vmap(put)(cache.tokens, inputs.astype(jnp.float32), first))
     # The input at position p is token p - 1, after which p tokens are known.
     known = jnp.broadcast_to(positions, inputs.shape[:2])
+    if common_prefix and logits_at is None:
+      return ModelOutput(None, features(params, cache.tokens, cache.condition, known[:, :1], inputs.shape[1])), cache
     if logits_at is not None:
       known = jnp.take_along_axis(known, jnp.broadcast_to(logits_at[:, None], (known.shape[0], 1)), axis=1)
     return ModelOutput(None, features(params, cache.tokens, cache.condition, known)), cache

@@ -134,7 +134,7 @@ class _DeterminismCheck:
   def _finished(self, number: int) -> int:
     """The token that ends a round with a requested distribution, after the last pass."""
     zeros = lambda dtype: host_array(np.zeros(1, dtype))
-    verdict = Verdict.one(zeros(np.int32), zeros(np.int32), is_drafted_end=zeros(bool))
+    verdict = Verdict.one(zeros(np.int32), zeros(np.int32), is_drafted=zeros(bool)[:, None])
     row = self._verified(number, 0, ChunkSpan(0, 1, self._programs.sizes.widths[0]), self._tokens[:1])
     distribution = self._programs.profiles[number].no_requested(1)
     found, _ = self._programs.finish(self._table, number, [row], [verdict], [distribution])

@@ -142,7 +142,7 @@ def batch_to_finish(
   without_tokens = [row._replace(span=ChunkSpan(0, 0, 0), tokens=row.tokens[:0], features=None) for row in rows]
   slots, batch = batch_of(profile, sizes.widths[0], without_tokens, sizes)
   zeros = lambda dtype: host_array(np.zeros(sizes.max_rows, dtype))
-  verdict = Verdict.one(zeros(np.int32), zeros(np.int32), is_drafted_end=zeros(bool))
+  verdict = Verdict.one(zeros(np.int32), zeros(np.int32), is_drafted=zeros(bool)[:, None])
   distribution = profile.no_requested(sizes.max_rows)
   for index, *one in zip(row_positions(rows, sizes), verdicts, distributions):
     _set_row((verdict, distribution), index, tuple(one))

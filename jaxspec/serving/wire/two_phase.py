@@ -40,7 +40,7 @@ def judge_round(params: PyTree, target: TargetSide, draft: Draft, *, verifier: V
   if not isinstance(verdict.feedback, jnp.ndarray):
     raise ValueError("Must have a verifier with feedback_fn=target_logits for coding 'lazy', we instead got no feedback")
   row = at_position(verdict.feedback, verdict.num_accepted)
-  requests = trees.ended_by_rejection(draft, verdict) & ~commits.ends_on_draft(target.cursor, draft, verdict)
+  requests = trees.ended_by_rejection(draft, verdict) & ~commits.drafted_next(target.cursor, draft, verdict)[:, 0]
   tested = Tested(verdict._replace(feedback=()), requests & target.cursor.live, probabilities(row))
   return dataclasses.replace(target, verifier=state), tested
 
