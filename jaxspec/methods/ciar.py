@@ -19,7 +19,7 @@ from jaxspec.drafters.ciar_draws import PICKS, DenseDraw, SparseDraw, WindowDraw
 from jaxspec.intervals.gate import Gate, conformal_gate, constant_gate, rate_params
 from jaxspec.intervals.heads import COMBINATIONS
 from jaxspec.intervals.scores import make_score
-from jaxspec.methods.common import Neighbours, check_chain, draft_side, of_ids, refuse_audit
+from jaxspec.methods.common import Neighbours, check_chain, draft_side, of_ids, prefix_tokens, refuse_audit
 from jaxspec.methods.method import BuildContext, DraftingMethod, Expected, Parts, need, option
 from jaxspec.models.guidance import Guided
 from jaxspec.models.heads.interval_features import INJECT, IntervalFeaturesConfig, IntervalFeaturesFns, interval_features_fns
@@ -195,7 +195,7 @@ class Ciar(Neighbours, DraftingMethod):
     prefix, share = 0, 0.0
     if self.target_prefix > 0:
       num_tokens = need(context.space.num_tokens, "num_tokens", self.name)
-      prefix = math.floor(self.target_prefix * num_tokens + 1e-9)
+      prefix = prefix_tokens(self.target_prefix, num_tokens)
       share = prefix / num_tokens
     gate, gate_params = self.gate(draft.meta.get("calibration"), share)
     rule, tables = self.rule(context)

@@ -132,8 +132,8 @@ def check_chain(name: str, length: int, num_tokens: int, *, whole: bool = False)
 
 
 def prefix_tokens(share: float, num_tokens: int) -> int:
-  """Number of tokens that the target draws alone at one end of a row: ``share`` of it, rounded up."""
-  return math.ceil(share * num_tokens - 1e-9)
+  """Number of tokens that the target draws alone at one end of a row: ``share`` of it, rounded down."""
+  return math.floor(share * num_tokens + 1e-9)
 
 
 def threshold_of(method: Any) -> Array:

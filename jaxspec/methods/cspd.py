@@ -9,7 +9,7 @@ from jaxspec.core.network import Network
 from jaxspec.core.state import SpecParams
 from jaxspec.diffusion.token_chains import TokenRule
 from jaxspec.drafters.continuous_model import ContinuousModelDrafter
-from jaxspec.methods.common import check_chain, of_continuous, refuse_audit
+from jaxspec.methods.common import check_chain, of_continuous, prefix_tokens, refuse_audit
 from jaxspec.methods.method import (
   CONTINUOUS,
   SAME_FAMILY,
@@ -105,9 +105,4 @@ class Cspd(DraftingMethod):
     verifier = ContinuousVerifier(sampling.bind(judge), rule)
     drafter = ContinuousModelDrafter(sampling.bind(drafting), rule, window=self.gamma)
     params = SpecParams(sampling.side(draft), sampling.side(target))
-    return Parts(params, drafter, verifier, target_prefix=leading_tokens(self.target_prefix, judge.num_tokens))
-
-
-def leading_tokens(share: float, num_tokens: int) -> int:
-  """Number of tokens that the target draws alone, rounded from a share (arXiv 2411.11925, section 4.3: 0, 5 and 15 %)."""
-  return round(share * num_tokens)
+    return Parts(params, drafter, verifier, target_prefix=prefix_tokens(self.target_prefix, judge.num_tokens))

@@ -99,7 +99,7 @@ class Case:
   @property
   def target_prefix(self) -> int:
     """Tokens that the target draws alone."""
-    return self.prefix or round(N * getattr(self.method, "target_prefix", 0))
+    return self.prefix or int(N * getattr(self.method, "target_prefix", 0))
 
   def condition(self, rows: int):
     labels = jnp.arange(rows, dtype=jnp.int32) % networks.CLASSES

@@ -179,7 +179,7 @@ def test_published_rules_of_vectors_are_reached_by_options():
   assert methods.Cspd(sigma="released", inner_temperature=42.0, align=False, max_tries=7, block=True).rule() == PathRatio(
     "released", False, 42.0, 7, True
   )
-  for share, tokens in ((0.0, 0), (0.05, 0), (0.4, 2), (1.0, 4)):
+  for share, tokens in ((0.0, 0), (0.05, 0), (0.45, 1), (1.0, 4)):
     assert decoder(small("cspd", target_prefix=share)).parts.target_prefix == tokens
 
 
