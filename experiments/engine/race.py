@@ -20,7 +20,6 @@ from experiments.engine.experiment import Experiment, Lab
 from experiments.engine.quality import as_json
 from experiments.engine.rows import Row, row
 from experiments.engine.scene_images import Scenes
-from jaxspec.core.expected_tokens import expected_tokens
 from jaxspec.core.state import DecodeResult, Origin
 
 # Captions of scenes.
@@ -209,8 +208,9 @@ class ContinuousRace(Race):
 
   MAR also races its own parallel decoding, with a quarter as many iterations as tokens, and against every speculative row
   with as many iterations as that row made target calls in its first turn. "Formula" is ``(1 - a^(g+1)) / ((1 - a)(g c +
-  1))`` with the measured acceptance a and the cost c of a draft over that of a target token, both alone; it assumes that a
-  wide pass is free, which is wrong on a CPU and for MAR, where it is gamma + 1 passes.
+  1))`` with the measured acceptance a and the cost c of a draft over that of a target token, both alone, and ``g / (g c +
+  1)`` of whole blocks. It assumes that a wide pass is free, which is wrong on a CPU, and for MAR, whose pass over a window
+  is gamma + 1 passes unless it is a block.
   """
 
   def prompts(self, lab: Lab, num: int) -> list[Any]:
@@ -243,7 +243,7 @@ class ContinuousRace(Race):
         continue
       whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *drawn)
       counted, gamma = figures(whole, whole.origin), dict(entry.options)["gamma"]
-      predicted = expected_tokens(counted["alpha"]["value"], gamma) / (gamma * cost + 1)
+      predicted = bench.decoder(entry).method.expected(counted["alpha"]["value"], length).tokens / (gamma * cost + 1)
       document |= {"figures": counted, "draft_cost": cost, "predicted": predicted}
       if is_masked(bench):
         document["rival"] = parallel(min(document["target_calls"][0], length)).name

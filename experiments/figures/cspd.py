@@ -1,4 +1,4 @@
-"""Draws the tables and the images of continuous speculative decoding (arXiv 2411.11925, Figures 8, 11, 13 to 16).
+"""Draws the tables and the images of continuous speculative decoding (arXiv 2411.11925, Figures 8, 10 to 16).
 
     python -m experiments.figures.cspd             # from the tables alone
     python -m experiments.figures.cspd --decode    # images and maps too, by the shipped pairs (minutes)
@@ -21,7 +21,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from experiments.configs.cspd import BUNDLES, DRAFT, TARGET, TITLES, rule
+from experiments.configs.cspd import BUNDLES, DRAFT, PREFIXES, TARGET, TITLES, rule
 from experiments.engine import statistics
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
@@ -46,7 +46,7 @@ from jaxspec.core.command_line import PATH
 from jaxspec.core.state import Origin
 
 Entry = dict[str, Any]
-COLOURS = {"published": ORANGE, "without S": BLUE, "exact": GREEN, "released": RED}
+COLOURS = {"published": ORANGE, "without S": BLUE, "exact": GREEN, "released": RED, "program": INK}
 SHOWN = ("0", "1", "2", "3", "4", "5", "7", "8")
 ORIGINS = {
   Origin.FIRST: ("first token", BLUE), Origin.DRAFT: ("drafted and accepted", GREEN),
@@ -198,14 +198,21 @@ def contact_rows(bench: Bench, gamma: int = 4) -> list[Row]:
   return [row.but(sampling=sampling) for row in rows]
 
 
+def setting_rows(bench: Bench, gamma: int = 8) -> list[Row]:
+  """The rule without and with alignment, and over the target prefix: figures 10 and 12."""
+  name = "released" if is_masked(bench) else "published"
+  rows = [rule(f"{name}, not aligned", "not aligned", gamma=gamma), rule(name, "aligned", gamma=gamma)]
+  filled = [rule(name, f"aligned, prefix {100 * share:g} %", gamma=gamma, target_prefix=share) for share in PREFIXES[1:]]
+  return [TARGET.but(label="target alone"), *rows, *filled]
+
+
 def pixels_of(bench: Bench, row: Row, tokens: np.ndarray) -> np.ndarray:
   """Images ``[P, H, W, 3]`` uint8."""
   return bench.of(row).family.decode(tokens, sampling=bench.decoder(row).sampling)
 
 
-def draw_images(bench: Bench, path: Path) -> None:
-  """A row of images per method; the same classes and keys."""
-  rows = contact_rows(bench)
+def draw_images(bench: Bench, rows: Sequence[Row], path: Path) -> None:
+  """A line of images per row; the same classes and keys."""
   size = (1.16 * len(SHOWN) + 1.4, 1.2 * len(rows) + 0.3)
   figure, grid = plt.subplots(len(rows), len(SHOWN), figsize=size, layout="constrained")
   for line, row in zip(grid, rows):
@@ -270,7 +277,8 @@ def main(results: Path, images: Path, decode: bool, runs: Path) -> None:
       lab = Lab(runs)
       for family, bundle in BUNDLES.items():
         bench = Bench(lab.pipeline(bundle), SHOWN, lab.decodes, batch=len(SHOWN))
-        draw_images(bench, images / f"cspd_images_{family}.png")
+        draw_images(bench, contact_rows(bench), images / f"cspd_images_{family}.png")
+        draw_images(bench, setting_rows(bench), images / f"cspd_settings_{family}.png")
         draw_map(bench, images / f"cspd_map_{family}.png")
 
 

@@ -31,11 +31,11 @@ ITEMS = (
   ),
   Item(
     "the same on the MAR pair",
-    ("cspd:gamma_mar",),
-    "as above",
+    ("cspd:gamma_mar", "cspd:digits_blocks_mar", "cspd:speed_blocks_mar"),
+    "as above; the released program commits whole blocks, and its speed does not depend on acceptance",
     "",
     NOT_DRAWN,
-    "the table is declared",
+    "the tables are declared: published and released rule, and the released program (`block`)",
   ),
   Item(
     "Table 2",
@@ -55,7 +55,8 @@ ITEMS = (
     f"gamma 4: [[{ALIGN} | 4 | alpha | {UNALIGNED}]] to [[{ALIGN} | 4 | alpha | {PUBLISHED}]]; gamma 8: "
     f"[[{ALIGN} | 8 | alpha | {UNALIGNED}]] to [[{ALIGN} | 8 | alpha | {PUBLISHED}]]",
     SAME,
-    f"[[apart | {ALIGN} | 4 | alpha | {UNALIGNED} ;; {ALIGN} | 4 | alpha | {PUBLISHED}]]; on MAR not drawn yet",
+    f"[[apart | {ALIGN} | 4 | alpha | {UNALIGNED} ;; {ALIGN} | 4 | alpha | {PUBLISHED}]]; on MAR declared "
+    "(`cspd:alignment_mar`) and not drawn yet",
   ),
   Item(
     "Table 4 and Figure 11, pre-filling",
@@ -79,7 +80,14 @@ ITEMS = (
     NO_ORDER,
     "`--decode` draws them at one gamma",
   ),
-  Item("Figures 10, 12", (), "images with and without alignment, over pre-filling", "", NOT_DRAWN, "no command draws them"),
+  Item(
+    "Figures 10, 12",
+    ("figures.cspd",),
+    "images with and without alignment, over pre-filling",
+    "",
+    NOT_DRAWN,
+    "`--decode` draws them",
+  ),
   Item(
     "Figure 13",
     ("cspd:guidance_causal", "figures.cspd"),
