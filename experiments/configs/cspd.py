@@ -73,7 +73,7 @@ WALKS = {
   "alignment_mar": walk(
     "mar", OVER["alignment"], ("published, not aligned", "published", "released, not aligned", "released"), 10, gamma=(4, 8)
   ),
-  "prefix_causal": walk("causal", OVER["prefix"], BOTH, 100, gamma=(4, 8, 16), target_prefix=PREFIXES),
+  "prefix_causal": walk("causal", OVER["prefix"], BOTH, 100, gamma=(8,), target_prefix=PREFIXES),
   "prefix_mar": walk("mar", OVER["prefix"], OF_MAR, 10, gamma=(4, 8, 16), target_prefix=PREFIXES),
   "guidance_causal": walk("causal", OVER["guidance"], BOTH, 100, gamma=(4,), cfg_scale=(1.0, 2.0, 3.0)),
   "temperature_causal": walk(
