@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxspec
-from jaxspec.core import loop, orders, rng
+from jaxspec.core import loop, orders, rng, rounds
 from jaxspec.core.network import Network
 from jaxspec.core.state import Origin, SpecParams
 from jaxspec.diffusion.chain import token_noise
@@ -110,6 +110,18 @@ def _check_blocks(out):
   follows = (origin[:, 3:8] == Origin.DRAFT) & (origin[:, 2:7] == replaced) & (np.diff(out.commit_round[:, 2:8]) == 0)
   assert follows.any()  # accepted after a rejection in the same block
   np.testing.assert_array_equal(out.metrics.tries > 0, origin == replaced)
+
+
+@pytest.mark.slow
+def test_both_caches_hold_the_tokens_that_replace_drafts_inside_a_block():
+  params, kwargs, condition = _pair(*CASES[2][:3])
+  max_len = kwargs.pop("max_len")
+  state = rounds.start(params, _keys(), condition, max_len=max_len, **kwargs)
+  state = jax.jit(functools.partial(rounds.decode_round, **kwargs))(params, state)
+  side = state.draft_side
+  assert (np.asarray(side.origin)[:, 1:3] == Origin.REPLACED).any()  # before the last token, which every pass reads
+  for cache in (state.verifier.cache, side.drafter.cache):
+    np.testing.assert_array_equal(cache.tokens[:3, 1:4], side.tokens[:, 1:4])
 
 
 @pytest.mark.slow
