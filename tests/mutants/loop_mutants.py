@@ -73,7 +73,7 @@ LOOP = (
   ),
   Mutant(
     "local tokens are counted twice", _ROUND,
-    "verdict.num_accepted + drafted_end - kept, 0)", "verdict.num_accepted + drafted_end, 0)",
+    "num_accepted(cursor, draft, verdict) - kept, 0)", "num_accepted(cursor, draft, verdict), 0)",
     contract("ciar after a prefix"),
   ),
   Mutant(
