@@ -7,7 +7,7 @@ PUBLISHED = "GSD, as published, G 50, any distance"
 ITEMS = (
   Item(
     "Supplement, Figure 1",
-    ("figures.gsd",),
+    ("figures.likeliest",),
     "many tokens with a low largest probability",
     "[images](results/discrete.md#images)",
     NO_ORDER,
@@ -71,7 +71,7 @@ ITEMS = (
   ),
   Item(
     "Supplement, Figure 3",
-    ("figures.gsd",),
+    ("figures.images_by_method",),
     "images by method",
     "[images](results/discrete.md#images)",
     NO_ORDER,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import functools
 
 import jax
@@ -22,7 +23,7 @@ class OptimizerConfig:
     weight_decay: decoupled; only on leaves with two or more dimensions.
     clip_norm: largest global norm of the gradients; 0 switches clipping off.
     muon_learning_rate: peak for the matrices that Muon takes.
-    frozen: top-level names of parameters that stay as they are.
+    frozen: paths of parameters that stay as they are, with all below them: ``encoder``, ``target/layers_*``.
   """
 
   name: str = "adamw"
@@ -68,7 +69,7 @@ def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTra
   """The optimiser of a run of ``num_steps`` updates.
 
   Raises:
-    ValueError: when it meets parameters without one of the frozen names.
+    ValueError: when it meets parameters without one of the frozen paths.
   """
   rate = schedule(config.learning_rate, config.warmup_steps, num_steps, config.final_fraction)
   if config.name == "muon":
@@ -93,11 +94,17 @@ def make_optimizer(config: OptimizerConfig, num_steps: int) -> optax.GradientTra
   return core
 
 
-def _frozen_mask(names: tuple[str, ...], params: Params) -> PyTree:
-  """True on every leaf below one of the names."""
-  if missing := sorted(set(names) - set(params)):
-    raise ValueError(f"Must freeze one of {', '.join(params)}, we instead got {missing[0]!r}")
-  return {name: jax.tree.map(lambda _, name=name: name in names, part) for name, part in params.items()}
+def _frozen_mask(paths: tuple[str, ...], params: Params) -> PyTree:
+  """True on every leaf at or below one of the paths."""
+
+  def is_at(path: str, keys: tuple) -> bool:
+    wanted, given = path.split("/"), [jax.tree_util.keystr((key,), simple=True) for key in keys]
+    return len(wanted) <= len(given) and all(map(fnmatch.fnmatchcase, given, wanted))
+
+  leaves = [keys for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
+  if missing := [path for path in paths if not any(is_at(path, keys) for keys in leaves)]:
+    raise ValueError(f"Must freeze parameters below {', '.join(params)}, we instead got {missing[0]!r}")
+  return jax.tree_util.tree_map_with_path(lambda keys, _: any(is_at(path, keys) for path in paths), params)
 
 
 def _muon_dimensions(params: Params) -> PyTree:

@@ -75,8 +75,21 @@ def test_frozen_parameters_stay_and_do_not_count_for_clipping(name):
   updates = updates_of(alone, {key: gradients[key] for key in rest}, rest)
   for key in rest:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found["output",][key], updates[key])
-  with pytest.raises(ValueError, match="'outptu'"):
-    make_optimizer(OptimizerConfig(frozen=("outptu",)), 100).init(PARAMS)
+  for wrong in ("outptu", "out", "output/bias", "output/weight/0"):
+    with pytest.raises(ValueError, match=f"'{wrong}'"):
+      make_optimizer(OptimizerConfig(frozen=(wrong,)), 100).init(PARAMS)
+
+
+def test_frozen_paths_reach_into_parameters():
+  params = {
+    "target": {name: {"weight": jnp.ones((2, 2))} for name in ("layers_0", "layers_11", "output")},
+    "text": jnp.ones(3),
+  }
+  optimizer = make_optimizer(OptimizerConfig(warmup_steps=0, frozen=("target/layers_*", "text")), 100)
+  moved = jax.tree.map(lambda update: bool((update != 0).all()), updates_of(optimizer, params, params))
+  assert moved == {
+    "target": {"layers_0": {"weight": False}, "layers_11": {"weight": False}, "output": {"weight": True}}, "text": False
+  }  # fmt: skip
 
 
 def test_muon_orthogonalises_hidden_matrices_only():

@@ -1,15 +1,12 @@
-"""Images of GSD (arXiv 2508.07747): the target's confidence in its tokens (Figure 1), and images by method (Figure 3).
+"""Maps of a target's confidence: the probability of the likeliest token at every position (GSD, arXiv 2508.07747, Figure 1).
 
-    python -m experiments.figures.gsd
-
-Images come from the decodes of the audit (``experiments.run scenes:audit``, without top-p); missing ones are decoded.
+    python -m experiments.figures.likeliest
 
 ``docs/images/gsd_top1.png``: below each image of plain decoding, the probability of the likeliest token at every position,
-including guidance and temperature. Expected, as in the paper: low on textures, where many tokens are similar and the draft's
-token often differs; high on plain backgrounds. ``gsd_top1_lifted.png`` and, where its bundle was trained,
-``gsd_top1_textures.png`` are the same of other worlds (``experiments.run lifted:groups textures:groups``).
-
-``docs/images/gsd_grid.png``: the first captions of the tables, drawn by each method with the same keys, without selection.
+including guidance and temperature, without top-p. Expected, as in the paper: low on textures, where many tokens are similar
+and the draft's token often differs; high on plain backgrounds. ``gsd_top1_lifted.png`` and, where its bundle was trained,
+``gsd_top1_textures.png`` are the same of other worlds. The decodes are those of ``experiments.run scenes:audit lifted:groups
+textures:groups``; missing ones are decoded.
 """
 
 from __future__ import annotations
@@ -24,31 +21,21 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments.configs import lifted, textures
-from experiments.configs.scenes import AUDITED, TABLES
+from experiments.configs.scenes import TABLES
 from experiments.engine import forced
 from experiments.engine.bench import Bench
 from experiments.engine.experiment import Lab, keep_compiled
-from experiments.engine.rows import PLAIN, PLAIN_AGAIN, Row
+from experiments.engine.rows import PLAIN
 from experiments.figures.style import INK, STYLE, bare, figures, save, wrapped
 from jaxspec.core.command_line import PATH
 from jaxspec.sampling.logit_processing import probabilities
 
-NUM_MAPS, NUM_COLUMNS = 6, 8
+NUM_MAPS = 6
 # Table whose plain decoding a figure shows.
 MAPS = {
   "gsd_top1": TABLES["audit"],
   "gsd_top1_lifted": lifted.TABLES["groups"],
   "gsd_top1_textures": textures.TABLES["groups"],
-}
-_AUDITED = {entry.name: entry for entry in AUDITED}
-GRID = {
-  "plain": PLAIN,
-  "plain,\nanother seed": PLAIN_AGAIN,
-  "SJD (exact)": _AUDITED["SJD, coupled"],
-  "GSD, G 50": _AUDITED["GSD, G 50"],
-  "GSD, G 50,\nno gap": _AUDITED["GSD, G 50, no gap"],
-  "static groups\nof 10": _AUDITED["static groups of 10"],
-  "LANTERN++,\nlambda 10": _AUDITED["LANTERN++, lambda 10"],
 }
 
 
@@ -95,26 +82,10 @@ def draw_top1(bench: Bench, path: Path) -> None:
   print(f"median {middle:.3f}, mean {top1.mean():.3f}, {below}, {above} of the positions")
 
 
-def draw_grid(bench: Bench, rows: dict[str, Row], path: Path) -> None:
-  """A row of images per method, with its calls of the target per image over all prompts."""
-  size = (NUM_COLUMNS * 1.16 + 1.3, len(rows) * 1.2 + 0.35)
-  figure, grid = plt.subplots(len(rows), NUM_COLUMNS, figsize=size, layout="constrained")
-  for line, (name, entry) in zip(grid, rows.items()):
-    result = bench.decode(entry)
-    for axes, pixels in zip(line, bench.pipeline.family.decode(result.tokens[:NUM_COLUMNS])):
-      axes.imshow(pixels, interpolation="lanczos")
-      bare(axes)
-    words = f"{name}\n{result.counters.target_calls.mean():.0f} calls"
-    line[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=9, color=INK)
-  for axes, text in zip(grid[0], bench.prompts):
-    axes.set_title(wrapped(text), fontsize=7.5, color=INK, loc="center")
-  save(figure, path)
-
-
 @figures(__doc__)
 @click.option("--runs", type=PATH, default="runs/tables", help="Folder of decodes.")
-@click.option("--decoded", is_flag=True, help="Draw only methods that are decoded.")
-def main(results: Path, images: Path, runs: Path, decoded: bool) -> None:
+def main(results: Path, images: Path, runs: Path) -> None:
+  del results
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
   keep_compiled()
   lab = Lab(runs)
@@ -124,9 +95,6 @@ def main(results: Path, images: Path, runs: Path, decoded: bool) -> None:
         print(f"no {name}.png: {table.bundle} is not trained (experiments.configs.textures)")
       else:
         draw_top1(table.bench(lab), images / f"{name}.png")
-    bench = TABLES["audit"].bench(lab)
-    rows = {name: entry for name, entry in GRID.items() if not decoded or bench.is_decoded(entry)}
-    draw_grid(bench, rows, images / "gsd_grid.png")
 
 
 if __name__ == "__main__":
