@@ -58,11 +58,17 @@ def at_window(window: int) -> tuple[Row, ...]:
   )  # fmt: skip
 
 
+def group_size(twins: int) -> int:
+  """Group size in proportion to the twins, 100 for the 64 of the other tables."""
+  return max(2, 100 * twins // 64)
+
+
 def strength(twins: int) -> Quality:
   """GSD, LANTERN++ and their siblings at one number of twins; the grain's step grows with it."""
+  sizes = sorted({100, group_size(twins)})
   return Quality(
     title=f"GSD and LANTERN++ in the lifted world with {twins} twins",
-    rows=(EXACT, grouped(100), DRAFTED, *against(DRAFTED, lent(5.0))),
+    rows=(EXACT, *(grouped(size) for size in sizes), DRAFTED, *against(DRAFTED, lent(5.0))),
     subject=EXACT.label,
     lift=Lift(twins=twins, sigma=twins / 16),
     **WORLD,

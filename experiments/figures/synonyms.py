@@ -4,8 +4,9 @@
 
 Reads ``experiments.run 'lifted:strength_*'`` and writes ``docs/images/synonyms.png``: calls of the exact method with the
 same drafts over calls of a lossy rule, and the difference of their correct images, each over the entropy of a background
-token given its colour and the token before. Bars are 95 % intervals over captions, pair by pair. A filled marker is a
-significant difference of correct images after Holm's correction over the points of the figure.
+token given its colour and the token before. Groups of GSD have 100 tokens, or grow with the number of synonyms. Bars are
+95 % intervals over captions, pair by pair. A filled marker of the second panel is a significant difference after Holm's
+correction over the points of the figure.
 """
 
 from __future__ import annotations
@@ -17,22 +18,27 @@ from typing import Any, NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.configs.lifted import group_size
 from experiments.engine import claims, statistics
 from experiments.engine.lifted import Lift
 from experiments.engine.statistics import LEVEL
-from experiments.figures.style import BLUE, GREY, INK, ORANGE, STYLE, Document, figures, save
+from experiments.figures.style import BLUE, GREEN, GREY, INK, ORANGE, STYLE, Document, figures, save
 from experiments.run import documents
 from jaxspec.methods import METHODS
 from jaxspec.statistics import Difference, Interval, correct_table, ratio
 
-LOOKS = {"gsd": (BLUE, "o"), "lantern": (ORANGE, "s")}
+LOOKS = {
+  "GSD, groups that grow with the synonyms": (BLUE, "o"),
+  "GSD, groups of 100": (GREEN, "^"),
+  "LANTERN++, lambda 5": (ORANGE, "s"),
+}
 
 
 class Point(NamedTuple):
   """A lossy rule at one strength of synonyms.
 
   Attributes:
-    method: of the rule.
+    curve: of `LOOKS`.
     label: of the rule and of its exact sibling.
     twins: synonyms of a background code.
     nats: entropy of a synonym.
@@ -41,7 +47,7 @@ class Point(NamedTuple):
     p_value: of no change; Holm over all points.
   """
 
-  method: str
+  curve: str
   label: str
   twins: int
   nats: float
@@ -51,7 +57,7 @@ class Point(NamedTuple):
 
 
 def points(found: Mapping[str, Document]) -> list[Point]:
-  """Every lossy row of the tables of strengths, by method and entropy."""
+  """Every lossy row of the tables of strengths, by curve and entropy."""
   pairs: dict[tuple[str, str], Difference] = {}
   about: dict[tuple[str, str], tuple[Lift, dict[str, Any], dict[str, Any]]] = {}
   for name, document in found.items():
@@ -69,8 +75,18 @@ def points(found: Mapping[str, Document]) -> list[Point]:
     difference = corrected[key].difference
     change = Interval(difference.value, difference.low, difference.high)
     label = f"{row['label']} over {other['label']}"
-    made.append(Point(row["method"], label, lift.twins, lift.nats(), ratio(*calls), change, corrected[key].adjusted))
-  return sorted(made, key=lambda point: (point.method, point.nats))
+    about_point = label, lift.twins, lift.nats(), ratio(*calls), change, corrected[key].adjusted
+    made += [Point(curve, *about_point) for curve in curves_of(row, lift)]
+  return sorted(made, key=lambda point: (point.curve, point.nats))
+
+
+def curves_of(row: dict[str, Any], lift: Lift) -> list[str]:
+  """The curves that a row lies on."""
+  grow, fixed, lent = LOOKS
+  if row["method"] == "lantern":
+    return [lent]
+  size = row["options"]["group_size"]
+  return [grow] * (size == group_size(lift.twins)) + [fixed] * (size == 100)
 
 
 def draw(found: list[Point], path: Path) -> None:
@@ -78,8 +94,8 @@ def draw(found: list[Point], path: Path) -> None:
   figure, (calls, images) = plt.subplots(1, 2, figsize=(9.4, 3.7), layout="constrained")
   for axes, at, scale in ((calls, 1.0, 1.0), (images, 0.0, 100.0)):
     axes.axhline(at, color=GREY, linestyle="--", linewidth=1.2)
-    for method, (colour, marker) in LOOKS.items():
-      own = [point for point in found if point.method == method]
+    for curve, (colour, marker) in LOOKS.items():
+      own = [point for point in found if point.curve == curve]
       values = [scale * np.array(point.fewer if axes is calls else point.change) for point in own]
       axes.plot([point.nats for point in own], [value for value, *_ in values], color=colour, linewidth=0.9)
       for point, (value, low, high) in zip(own, values):
@@ -89,7 +105,7 @@ def draw(found: list[Point], path: Path) -> None:
           markersize=6, linewidth=0.9, linestyle="none",
         )  # fmt: skip
       if own:
-        axes.plot([], [], color=colour, marker=marker, label=own[0].label)
+        axes.plot([], [], color=colour, marker=marker, label=curve)
     axes.set_xlabel("entropy of a synonym, nats (number of synonyms above)")
     above = axes.secondary_xaxis("top")
     strengths = {point.twins: point.nats for point in found}
