@@ -68,8 +68,8 @@ class StepSpeculative(DraftingMethod):
     sampling = of_denoising(self, context)
     if sampling.ddim_eta == 0:
       raise ValueError(
-        f"Must have ddim_eta above 0 for method {self.name} (a step without noise has no draft to accept or correct), "
-        "we instead got 0"
+        f"Must have ddim_eta above 0 for method {self.name}, which cannot accept or correct steps without noise "
+        "(method ar draws them), we instead got 0"
       )
     judge, side = sampling.bind(target), sampling.side(target)
     verifier = DenoisingVerifier(judge, self.rule())

@@ -101,7 +101,7 @@ def head_fns(network: Network, *, common_prefix: bool = False) -> HeadFns:
   if isinstance(network.fns, MARFns):
     return masked_network(network.fns, common_prefix=common_prefix)
   if common_prefix:
-    raise ValueError(f"Must have a masked network for a common prefix as {network.name}, we instead got another")
+    raise ValueError(f"Must have a masked network (MAR) as {network.name} with block, we instead got another")
   if not isinstance(network.fns, HeadFns):
     kind = type(network.fns).__name__
     raise ValueError(f"Must have a network of continuous tokens (HeadFns, MARFns) as {network.name}, we instead got {kind}")

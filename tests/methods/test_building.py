@@ -104,7 +104,7 @@ def test_missing_parts_are_named(name):
     (lambda: decoder(small("ciar", target_prefix=0.2), num_tokens=None), "num_tokens for method ciar"),
     (lambda: decoder(small("cspd", exact=True), ContinuousSampling(5)), "stop with exact"),
     (lambda: decoder(small("parallel"), target=vectors("causal", 1)), "a masked network"),
-    (lambda: decoder(small("cspd", block=True)), "a masked network for a common prefix"),
+    (lambda: decoder(small("cspd", block=True)), r"a masked network \(MAR\) as causal with block"),
     (lambda: decoder(small("parallel"), ContinuousSampling(5, 1, refine=True)), "no refine with method parallel"),
     (lambda: decoder(small("parallel", num_iter=9)), "num_iter from 1 to 4, we instead got 9"),
     (lambda: decoder(small("speculative", gamma=9)), "gamma below the 9 tokens"),
