@@ -30,7 +30,7 @@ class ContinuousSampling(Guidance):
     guidance_fn: guidance scale as a function of the token (`jaxspec.sampling.unmasking`); not an option.
   """
 
-  steps: int | str = option(100, "Diffusion steps: a number, or counts per section (10,10,20).")
+  steps: int | str = option(100, "Diffusion steps: 50, ddim50, or counts per section (10,10).")
   stop: int | None = option(None, "End tokens with the noise of this step; none: in a mean.", ge=0)
   temperature: float = option(1.0, "Factor of the noise of every diffusion step but the first state.", gt=0, le=LARGEST)
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)

@@ -25,11 +25,9 @@ class DenoisingSampling(Guidance):
   noise, and exact methods refuse them.
   """
 
-  steps: int | str = option(250, "Diffusion steps: a number, or counts per section (10,10,20).")
+  steps: int | str = option(250, "Diffusion steps: 50, ddim50, or counts per section (10,10).")
   cfg_scale: float = option(1.0, "Scale of classifier-free guidance; 1 switches guidance off.", ge=1, le=LARGEST)
-  ddim_eta: float | None = option(
-    None, "Noise of DDIM's steps: 0 is deterministic; none: DDPM with the learned variance.", ge=0, le=1
-  )
+  ddim_eta: float | None = option(None, "Noise of DDIM, 0 is deterministic; none: steps of DDPM.", ge=0, le=1)
 
   tokens: ClassVar[str] = DENOISING_STEPS
 
