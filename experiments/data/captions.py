@@ -4,6 +4,7 @@ Commands (from the repository root)::
 
     python -m experiments.data.captions --num 1024 --seed 3 --out runs/captions.txt
     jaxspec calibrate --draft inter-2 --gamma 1 --prompt-file runs/captions.txt --samples 1
+    python -m experiments.data.captions --textured --num 4608 --split train --seed 0 --out runs/textures-captions.txt
 
 Training uses the captions of seeds 0 and 1, tables those of seed 2. Short captions occur under every seed.
 """

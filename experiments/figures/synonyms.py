@@ -113,7 +113,7 @@ def draw(found: list[Point], path: Path) -> None:
     above.tick_params(length=0)
   calls.set_ylabel("times fewer calls than the exact sibling")
   images.set_ylabel("correct images, difference in points")
-  calls.legend(loc="upper left")
+  figure.legend(*calls.get_legend_handles_labels(), loc="outside lower center", ncols=len(LOOKS))
   save(figure, path)
 
 

@@ -31,11 +31,13 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from experiments.data.scene_tokens import scene_encoder
-from experiments.train.carried_codes import carry, shares_of_codes
+from experiments.train.carried_codes import carry, counts_of_codes
 from experiments.train.command import Progress, main, meta_of, predicted_hours
 from experiments.train.kept_inputs import kept_inputs
+from experiments.train.synonyms import colours_of_codes, synonym_nats
 from experiments.train.tokenizer import image_grid
 from jaxspec.core.network import Network
+from jaxspec.core.types import ModelOutput
 from jaxspec.evaluation import scenes
 from jaxspec.families.token_images import VOCABULARY_FILE
 from jaxspec.io import checkpoints
@@ -69,6 +71,8 @@ class SceneRun:
     cfg_scale: guidance of these images, and the bundle's default.
     top_p: likewise; it removes mostly debris (figures in `checkpoints/scenes/README.md`).
     kept: tokens of an image per step; 0 for all.
+    synonyms: weight of the choice among the background tokens of one colour, which is noise for all but the texture; below 1
+      it disturbs the rest less. The distribution of smallest loss is the same for every weight above 0.
     first_image: number of the first scene of a run; runs from earlier weights continue after their last scene.
     materials: of the backgrounds.
   """
@@ -86,6 +90,7 @@ class SceneRun:
   loop: LoopConfig = LoopConfig(num_steps=2000, log_every=10, eval_every=500, checkpoint_every=100)
   caption_drop: float = 0.1
   kept: int = 48
+  synonyms: float = 1.0
   ema_decay: float = 0.995
   ema_start_fraction: float = 0.0
   compute_dtype: str | None = None
@@ -170,9 +175,8 @@ def captions_of(run: SceneRun, params, batch) -> Caption:
   return Caption(features, caption.mask)
 
 
-def loss_fn(run: SceneRun, params, extra, batch, key):
-  """Cross entropy of the predicted tokens in nats, by the tokens of an image."""
-  del key
+def forward(run: SceneRun, params, batch) -> ModelOutput:
+  """Output at the positions that predict the targets of a batch, leaves ``[B, K + 1, ...]``."""
   rows, num = batch["kept"].shape
   prefix = run.model.prefix_len
   before = jnp.broadcast_to(jnp.arange(prefix)[None], (rows, prefix))
@@ -182,21 +186,40 @@ def loss_fn(run: SceneRun, params, extra, batch, key):
     positions=jnp.concatenate([before, batch["kept"] + prefix], axis=1), slot=jnp.zeros((rows,), jnp.int32),
     mask=jnp.broadcast_to(causal[None], (rows, *causal.shape)),
   )  # fmt: skip
-  nats = token_cross_entropy(output.logits[:, prefix - 1 :], batch["targets"]) * (num + 1)
-  return nats / run.model.num_tokens, ({"nats_per_image": nats}, extra)
+  return jax.tree.map(lambda leaf: leaf[:, prefix - 1 :], output)
 
 
-def init_params(run: SceneRun):
+def loss_fn(run: SceneRun, colours: np.ndarray | None, params, extra, batch, key):
+  """Cross entropy of the predicted tokens in nats, by the tokens of an image.
+
+  Args:
+    colours: as of `colours_of_codes`, for a weight of synonyms other than 1.
+  """
+  del key
+  logits, targets = forward(run, params, batch).logits, batch["targets"]
+  nats = token_cross_entropy(logits, targets) * targets.shape[1]
+  loss, metrics = nats, {"nats_per_image": nats}
+  if colours is not None:
+    among = synonym_nats(logits, targets, colours) * targets.shape[1]
+    loss, metrics = nats - (1.0 - run.synonyms) * among, metrics | {"nats_of_synonyms": among}
+  return loss / run.model.num_tokens, (metrics, extra)
+
+
+def init_params(run: SceneRun, vocabulary: Tokenizer):
   """Fresh weights, or those of an earlier bundle; for other codes than its own, they are carried over."""
-  if run.start_from is not None:
-    bundle = Path(run.start_from)
-    params = {name: checkpoints.load(bundle / name).params for name in ("text", "target")}
-    if checkpoints.load(bundle / "target").config.vocab_size != run.model.vocab_size:
-      tokenizers = checkpoints.load(bundle / "tokenizer"), checkpoints.load(run.tokenizer)
-      params["target"] = carry(params["target"], shares_of_codes(*tokenizers, run.materials, num_images=5000))
+  if run.start_from is None:
+    text_key, target_key = jax.random.split(jax.random.key(run.seed))
+    return {"text": text_encoder_fns(run.text).init(text_key), "target": llamagen_fns(run.model).init(target_key)}
+  bundle = Path(run.start_from)
+  params = {name: checkpoints.load(bundle / name).params for name in ("text", "target")}
+  model = checkpoints.load(bundle / "target").config
+  if model.vocab_size == run.model.vocab_size:
     return params
-  text_key, target_key = jax.random.split(jax.random.key(run.seed))
-  return {"text": text_encoder_fns(run.text).init(text_key), "target": llamagen_fns(run.model).init(target_key)}
+  old = dataclasses.replace(run, model=model, tokenizer=str(bundle / "tokenizer"), materials=scenes.FLAT_WORLD, kept=0)
+  features = jax.jit(functools.partial(forward, old))(params, make_batch_fn(old, vocabulary)(0)).features
+  tokenizers = checkpoints.load(bundle / "tokenizer"), checkpoints.load(run.tokenizer)
+  counts = counts_of_codes(*tokenizers, run.materials, num_images=5000)
+  return params | {"target": carry(params["target"], counts, np.asarray(features).reshape(-1, model.dim))}
 
 
 class Drawn:
@@ -252,8 +275,10 @@ def export(run: SceneRun, state, vocabulary: Tokenizer, figures: dict[str, float
 
 
 def _make_step(run: SceneRun, optimizer):
+  weighted = run.synonyms != 1
+  colours = colours_of_codes(checkpoints.load(run.tokenizer), run.materials, num_images=2000) if weighted else None
   return make_train_step(
-    functools.partial(loss_fn, run), optimizer, ema_decay=run.ema_decay,
+    functools.partial(loss_fn, run, colours), optimizer, ema_decay=run.ema_decay,
     ema_start=int(run.ema_start_fraction * run.loop.num_steps), seed=run.seed, compute_dtype=run.compute_dtype,
     matmul_precision=run.matmul_precision,
   )  # fmt: skip
@@ -267,16 +292,16 @@ def _vocabulary(run: SceneRun) -> Tokenizer:
 
 def estimate(run: SceneRun) -> float:
   """Hours of a run."""
-  optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  state = train_state.create(init_params(run), optimizer)
-  return predicted_hours(_make_step(run, optimizer), state, make_batch_fn(run, _vocabulary(run)), run.loop.num_steps)
+  vocabulary, optimizer = _vocabulary(run), make_optimizer(run.optimizer, run.loop.num_steps)
+  state = train_state.create(init_params(run, vocabulary), optimizer)
+  return predicted_hours(_make_step(run, optimizer), state, make_batch_fn(run, vocabulary), run.loop.num_steps)
 
 
 def train(run: SceneRun, run_dir: str | Path, resume: bool = True, export_to: str | Path | None = None):
   """Trains, evaluates and (with ``export_to``) writes the bundle parts; returns the final state."""
   vocabulary = _vocabulary(run)
   optimizer = make_optimizer(run.optimizer, run.loop.num_steps)
-  state = train_state.create(init_params(run), optimizer)
+  state = train_state.create(init_params(run, vocabulary), optimizer)
   drawn = Drawn(run, vocabulary)
 
   def sample_fn(state, path: Path) -> None:

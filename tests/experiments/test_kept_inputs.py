@@ -54,7 +54,7 @@ def test_whole_images_have_the_ordinary_loss():
   run = SceneRun()
   model = dataclasses.replace(run.model, num_layers=1, dim=16, num_heads=2, vocab_size=16)
   run = dataclasses.replace(run, model=model, text=dataclasses.replace(run.text, num_layers=1))
-  params = init_params(run)
+  params = init_params(run, None)
   generator = np.random.default_rng(0)
   # The head starts at zero: every token would be equally likely.
   params["target"]["output"]["weight"] = jax.random.normal(jax.random.key(1), (16, 16))
@@ -69,7 +69,7 @@ def test_whole_images_have_the_ordinary_loss():
     kept = np.broadcast_to(kept, (3, len(kept)))
     inputs, after = (np.take_along_axis(tokens, places, axis=1) for places in (kept, kept + 1))
     targets = np.concatenate([tokens[:, :1], after], axis=1)
-    loss, (figures, _) = loss_fn(run, params, (), batch | {"kept": kept, "inputs": inputs, "targets": targets}, None)
+    loss, (figures, _) = loss_fn(run, None, params, (), batch | {"kept": kept, "inputs": inputs, "targets": targets}, None)
     assert float(loss) == pytest.approx(float(figures["nats_per_image"]) / (LAST + 1), rel=1e-6)
     return float(figures["nats_per_image"])
 

@@ -10,6 +10,7 @@ from experiments.configs import scenes
 from experiments.engine import lossy
 from experiments.engine import statistics as statistics_of_tables
 from experiments.engine.kinds import speed
+from experiments.figures import synonyms
 from experiments.run import RESULTS
 from jaxspec.methods import METHODS
 from jaxspec.rules.distances import distance_table
@@ -202,6 +203,35 @@ def test_power_of_comparisons_with_exact_rows():
     own = [one for (label, metric), one in found.items() if label.startswith(start) and metric == "right"]
     assert all(one.reference != "plain decoding" and not one.order for one in own)
     assert [round(100 * pick(one.detectable for one in own), 1) for pick in (min, max)] == ends
+
+
+def test_lossy_rules_gain_where_codes_have_synonyms():
+  """lossy.md, results/lossy.md: calls, and losses of correct images, in the lifted world."""
+  rows, found = rows_of("lifted_strength_64"), verdicts_of("lifted_strength_64")
+  calls = {label: round(row["calls_per_image"], 1) for label, row in rows.items()}
+  exact, drafted = "SJD", "speculative, one layer"
+  assert [calls[label] for label in ("GSD, G 100", exact)] == [52.9, 74.5]
+  assert [calls[label] for label in ("LANTERN++, lambda 5", drafted)] == [49.3, 79.7]
+  for label, other, points in (("GSD, G 100", exact, 5.9), ("LANTERN++, lambda 5", drafted, 7.1)):
+    one = found[label, "right"]
+    assert one.reference == other and one.order == 0 and round(100 * one.detectable, 1) == points
+    assert rows[label]["grain_step"] > 1.95 * rows[other]["grain_step"]
+  published, compared = rows_of("lifted_published"), verdicts_of("lifted_published")
+  slower, faster = (published[label]["calls_per_image"] for label in ("SJD as published", "GSD as published, G 100"))
+  assert [round(slower, 1), round(faster, 1), round(slower / faster, 2)] == [106.4, 74.3, 1.43]
+  assert not compared["GSD as published, G 100", "right"].order
+  assert round(3.76 / 2.31, 2) == 1.63  # of the paper
+  gains = {
+    (point.label.partition(" over ")[0], point.twins): round(point.fewer.value, 2) for point in synonyms.points(committed())
+  }
+  assert gains["GSD, G 100", 64] == max(gain for (label, _), gain in gains.items() if label.startswith("GSD")) == 1.41
+  assert [gains[label, 256] for label in ("GSD, G 100", "GSD, G 400", "LANTERN++, lambda 5")] == [1.04, 1.18, 1.64]
+  assert gains["LANTERN++, lambda 5", 16] == 1.40
+  lost = verdicts_of("lifted_strength_256")["LANTERN++, lambda 5", "right"]
+  assert lost.order == 1 and round(100 * lost.difference.value, 1) == 6.1
+  for name, label, points in (("groups", "static groups of 64", 28), ("lantern", "LANTERN++, lambda 20", 13)):
+    one = verdicts_of(f"lifted_{name}")[label, "right"]
+    assert one.order == 1 and round(100 * abs(one.difference.value)) == points
 
 
 @pytest.mark.slow
