@@ -131,7 +131,7 @@ class Lift:
   def nats(self) -> float:
     """Entropy of a twin after a twin of the same code, in nats; the mean over the twins before it."""
     grain = self.grain()
-    return math.log(self.twins) if grain is None else float(-jnp.mean(jnp.sum(jnp.exp(grain) * grain, axis=1)))
+    return math.log(self.twins) if grain is None else float(jnp.mean(jnp.sum(jnp.exp(grain) * jnp.abs(grain), axis=1)))
 
   def mean_step(self, twins: Twins, tokens: np.ndarray) -> float:
     """The mean distance of neighbouring twins of one code, in twins; ``tokens [N, L]``; NaN without twins."""

@@ -227,8 +227,10 @@ def test_lossy_rules_gain_where_codes_have_synonyms():
   assert gains["GSD, G 100", 64] == max(gain for (label, _), gain in gains.items() if label.startswith("GSD")) == 1.41
   assert [gains[label, 256] for label in ("GSD, G 100", "GSD, G 400", "LANTERN++, lambda 5")] == [1.04, 1.18, 1.64]
   assert gains["LANTERN++, lambda 5", 16] == 1.40
-  lost = verdicts_of("lifted_strength_256")["LANTERN++, lambda 5", "right"]
-  assert lost.order == 1 and round(100 * lost.difference.value, 1) == 6.1
+  assert [gains[label, 1] for label in ("GSD, G 2", "GSD, G 100", "LANTERN++, lambda 5")] == [1.0, 1.0, 1.01]
+  for twins, points in ((1, 4.3), (256, 6.1)):
+    lost = verdicts_of(f"lifted_strength_{twins}")["LANTERN++, lambda 5", "right"]
+    assert lost.order == 1 and round(100 * lost.difference.value, 1) == points
   for name, label, points in (("groups", "static groups of 64", 28), ("lantern", "LANTERN++, lambda 20", 13)):
     one = verdicts_of(f"lifted_{name}")[label, "right"]
     assert one.order == 1 and round(100 * abs(one.difference.value)) == points
