@@ -85,9 +85,9 @@ ITEMS = (
     "Figures 10, 12",
     ("figures.cspd",),
     "images with and without alignment, over pre-filling",
-    "",
-    NOT_DRAWN,
-    "`--decode` draws them",
+    "[images](images/cspd_settings_causal.png)",
+    NO_ORDER,
+    "images of the causal pair, `--decode`",
   ),
   Item(
     "Figure 13",
@@ -134,7 +134,17 @@ ITEMS = (
     OPEN,
     "published rule p [[cspd_marginals_causal | published rule | p, Holm]]; a toy shows its bias ([rules](rules.md))",
   ),
-  Item("the same on the MAR pair", ("cspd:marginals_mar",), "", "", NOT_DRAWN, "the table is declared"),
+  Item(
+    "the same on the MAR pair",
+    ("cspd:marginals_mar",),
+    "as above",
+    "largest KS: published rule [[cspd_marginals_mar | published rule | largest KS]], draft alone "
+    "[[cspd_marginals_mar | draft alone | largest KS]], target with other seeds "
+    "[[cspd_marginals_mar | target, other seeds | largest KS]]",
+    OPEN,
+    "published rule p [[cspd_marginals_mar | published rule | p, Holm]], draft alone p "
+    "[[cspd_marginals_mar | draft alone | p, Holm]]: 1,024 rows of one token do not show even the draft",
+  ),
   Item(
     "Algorithm 1 on chains that end in a mean, as MAR's",
     ("cspd:ends_mar",),
