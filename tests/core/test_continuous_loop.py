@@ -112,7 +112,6 @@ def _check_blocks(out):
   np.testing.assert_array_equal(out.metrics.tries > 0, origin == replaced)
 
 
-@pytest.mark.slow
 def test_both_caches_hold_the_tokens_that_replace_drafts_inside_a_block():
   params, kwargs, condition = _pair(*CASES[2][:3])
   max_len = kwargs.pop("max_len")

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from experiments.configs import scenes
-from experiments.engine import lossy
+from experiments.engine import lossy, synonyms
 from experiments.engine import statistics as statistics_of_tables
 from experiments.engine.kinds import speed
-from experiments.figures import synonyms
 from experiments.run import RESULTS
 from jaxspec.methods import METHODS
 from jaxspec.rules.distances import distance_table
