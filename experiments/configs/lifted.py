@@ -6,7 +6,7 @@ published.
 
 from __future__ import annotations
 
-from experiments.configs.scenes import BUNDLE, CHAIN, EDGE, NO_GAP, NO_LIMIT, against, audited, lantern
+from experiments.configs.scenes import BUNDLE, CHAIN, EDGE, NO_GAP, NO_LIMIT, against, at_window, lantern
 from experiments.engine.lifted import STEP, Lift
 from experiments.engine.quality import Quality
 from experiments.engine.rows import Row, matched, row
@@ -36,26 +36,12 @@ def grouped(size: int, label: str = "", **given) -> Row:
 EXACT = jacobi("sjd", "SJD")
 FRESH = dict(recycle="fresh", point_mass=True)
 DRAFTED = CHAIN.but(gamma=7)
+NEIGHBOURS = 63  # the other twins of a code
 
 
-def lent(factor: float, gamma: int = 7, label: str = "") -> Row:
+def lent(factor: float) -> Row:
   """LANTERN++ by a draft that knows the codes and not the grain."""
-  return lantern(label or f"lambda {factor:g}", gamma=gamma, num_neighbours=63, factor=factor)
-
-
-def at_window(window: int) -> tuple[Row, ...]:
-  """Lossy rules beside their exact siblings, with one length of drafts."""
-  words = f"window {window}"
-  exact, chain = jacobi("sjd", f"SJD, {words}", window=window), CHAIN.but(label=f"speculative, {words}", gamma=window)
-  return audited(
-    exact, chain,
-    *against(
-      exact, grouped(100, f"GSD, G 100, {words}", window=window),
-      jacobi("gsd", f"static groups of 64, {words}", variant="static", group_size=64, window=window),
-      jacobi("scaled", f"scaled by 5, {words}", factor=5.0, window=window),
-    ),
-    *against(chain, lent(5.0, window, f"lambda 5, {words}")),
-  )  # fmt: skip
+  return lantern(f"lambda {factor:g}", gamma=7, num_neighbours=NEIGHBOURS, factor=factor)
 
 
 def group_size(twins: int) -> int:
@@ -122,7 +108,11 @@ TABLES = {
   ),
   "long_windows": Quality(
     title="Lossy rules in the lifted world at windows of 15 and 31",
-    rows=tuple(entry for window in (15, 31) for entry in at_window(window)),
+    rows=tuple(
+      entry
+      for window in (15, 31)
+      for entry in at_window(window, size=100, groups=64, factor=5.0, initial="above", num_neighbours=NEIGHBOURS)
+    ),
     lift=Lift(),
     **WORLD,
   ),

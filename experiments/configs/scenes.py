@@ -94,17 +94,24 @@ def over_windows(*windows: int) -> tuple[Row, ...]:
   )
 
 
-def at_window(window: int) -> tuple[Row, ...]:
-  """Lossy rules beside the exact methods of the same drafts, with one length of drafts."""
-  words, wide = f"window {window}", dict(window=window)
-  exact, chain = jacobi(window), CHAIN.but(label=f"speculative, {words}", gamma=window)
+def at_window(window: int, *, size: int = 50, groups: int = 10, factor: float = 10.0, initial="uniform", **given) -> tuple:
+  """Lossy rules beside the exact methods of the same drafts, audited, with one length of drafts.
+
+  Args:
+    size, groups: tokens of a group of GSD, and of a static one.
+    factor: lambda of LANTERN++; ``given`` are its other options.
+    initial: first drafts of Jacobi windows.
+  """
+  words, wide = f"window {window}", dict(window=window, initial=initial)
+  exact, chain = jacobi(window).but(initial=initial), CHAIN.but(label=f"speculative, {words}", gamma=window)
   return audited(
     exact, chain,
     *against(
-      exact, grouped(f"G 50, {words}", group_size=50, **wide), static(10).but(label=f"static groups of 10, {words}", **wide),
+      exact, grouped(f"G {size}, {words}", group_size=size, **wide),
+      static(groups).but(label=f"static groups of {groups}, {words}", **wide),
       scaled(5.0).but(label=f"scaled by 5, {words}", **wide),
     ),
-    *against(chain, lantern(f"lambda 10, {words}", factor=10.0, gamma=window)),
+    *against(chain, lantern(f"lambda {factor:g}, {words}", factor=factor, gamma=window, **given)),
   )  # fmt: skip
 
 

@@ -14,14 +14,14 @@ from jaxspec.methods import METHODS
 from jaxspec.statistics import Difference, Interval, correct_table, ratio
 
 Document = dict[str, Any]
-CURVES = GROWING, FIXED, LENT = ("GSD, groups that grow with the synonyms", "GSD, groups of 100", "LANTERN++, lambda 5")
+GROWING, FIXED, LENT = ("GSD, groups that grow with the synonyms", "GSD, groups of 100", "LANTERN++, lambda 5")
 
 
 class Point(NamedTuple):
   """A lossy rule at one strength of synonyms.
 
   Attributes:
-    curve: one of `CURVES`.
+    curve: ``GROWING``, ``FIXED`` or ``LENT``.
     label: of the rule and of its exact sibling.
     twins: synonyms of a background code.
     nats: entropy of a synonym.

@@ -27,14 +27,15 @@ ITEMS = (
     "the same where codes have near-synonyms",
     ("lifted:published", "lifted:groups"),
     "as above",
-    f"calls of 144, everything as published: SJD [[{AS_PUBLISHED} | SJD as published | target calls]], GSD, G 100 "
-    f"[[{AS_PUBLISHED} | GSD as published, G 100 | target calls]], with first drafts from the row above "
+    f"calls of 144 by the published rules, any distance: SJD [[{AS_PUBLISHED} | SJD as published | target calls]], GSD, "
+    f"G 100 [[{AS_PUBLISHED} | GSD as published, G 100 | target calls]], with first drafts from the row above "
     f"[[{AS_PUBLISHED} | GSD as published, G 100, first drafts from above | target calls]]; by the rules of this project "
     f"SJD [[{LIFTED} | SJD | target calls]], GSD, G 100 [[{LIFTED} | GSD, G 100 | target calls]]",
     SAME,
-    f"of tokens per call as published [[apart | {AS_PUBLISHED} | SJD as published | tokens per call ;; {AS_PUBLISHED} | GSD "
-    f"as published, G 100 | tokens per call]]; correct images [[{AS_PUBLISHED} | GSD as published, G 100 | difference, "
-    f"points]] points; the step of the grain grows from [[{AS_PUBLISHED} | SJD as published | step of the grain]] to "
+    f"of tokens per call by the published rules [[apart | {AS_PUBLISHED} | SJD as published | tokens per call ;; "
+    f"{AS_PUBLISHED} | GSD as published, G 100 | tokens per call]]; correct images "
+    f"[[{AS_PUBLISHED} | GSD as published, G 100 | difference, points]] points; the step of the grain grows from "
+    f"[[{AS_PUBLISHED} | SJD as published | step of the grain]] to "
     f"[[{AS_PUBLISHED} | GSD as published, G 100 | step of the grain]]",
   ),
   Item(

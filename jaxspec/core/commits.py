@@ -72,8 +72,8 @@ def replaced_in_cache(
 ) -> Cache:
   """The cache after a verdict of several own tokens, which replace drafts in it; the same cache for one own token.
 
-  A pass over the committed tokens writes them. Nobody reads its output, so that a masked network, whose cache holds tokens,
-  only writes.
+  A pass over the committed tokens writes them. Its output is unused: a masked network, whose cache holds tokens, computes
+  nothing else.
 
   Args:
     cursor: the one before the round.
