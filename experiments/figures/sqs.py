@@ -2,8 +2,8 @@
 
     python -m experiments.figures.sqs
 
-Reads ``sqs_sweep.json``, ``sqs_codecs.json`` and ``sqs_long_runs.json`` (``experiments.run sqs:*``) and writes
-``docs/images/sqs_*.png``. Bands are the tables' 95 % intervals.
+Reads ``sqs_{sweep,budget,codecs,long_runs}.json`` (``experiments.run sqs:*``) and writes ``docs/images/sqs_*.png``. Those of
+``budget``, whose rounds are ended by the bits alone, are ``sqs_budget_*.png``. Bands are the tables' 95 % intervals.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from matplotlib.axes import Axes
 
 from experiments.configs.sqs import CONTROLLERS
 from experiments.engine.threshold_runs import bound
-from experiments.figures.style import GREEN, GREY, STYLE, Document, band, figures, save, tables
+from experiments.figures.style import GREEN, GREY, STYLE, Document, band, figures, plain_ticks, save, tables
 
 Entry = dict[str, Any]
 BLUE, ORANGE, DARK = "#2f6db3", "#d9772b", "#3a3f47"
 LATENCY, RATE = "ms_per_token", "resampling_rate"
 LABELS = {LATENCY: "modelled latency,\nms per token", RATE: "resampling rate"}
 COLOURS = 128  # of a palette
+FIRST = 0.005  # threshold of figure 2
 
 
 def entries_of(document: Document) -> list[Entry]:
@@ -76,13 +77,12 @@ def titled(figure: plt.Figure, title: str, path: Path) -> None:
 def figure_2(entries: list[Entry], path: Path) -> None:
   """One K against one threshold, with both controllers."""
   figure, panels = plt.subplots(1, 2, figsize=(8.6, 3.3), layout="constrained")
-  first = values(entries, "beta1", sparsifier="conformal")[1]
 
   def draw(axes: Axes, name: str) -> None:
     line(axes, pick(entries, sparsifier="topk", support=32), "temperature", name, color=BLUE, label="K-SQS, K = 32")
     for controller, colour in (("published", ORANGE), ("quick", GREEN)):
-      cells = conformal(entries, controller, beta1=first)
-      line(axes, cells, "temperature", name, color=colour, label=f"C-SQS, $\\beta_1$ = {first:g}, {controller}")
+      cells = conformal(entries, controller, beta1=FIRST)
+      line(axes, cells, "temperature", name, color=colour, label=f"C-SQS, $\\beta_1$ = {FIRST:g}, {controller}")
 
   by_temperature(panels, draw)
   panels[0].legend()
@@ -104,6 +104,7 @@ def figure_4(entries: list[Entry], path: Path) -> None:
   panels[0].set(xlabel="K", ylabel=LABELS[LATENCY], title="K-SQS")
   for axes, controller in zip(panels[1:], ("published", "quick")):
     axes.set_xscale("log")
+    plain_ticks(axes.xaxis, values(entries, "beta1", sparsifier="conformal"))
     axes.set(xlabel=r"first threshold $\beta_1$", title=f"C-SQS, {controller} controller")
   panels[0].set_ylim(bottom=0)
   figure.legend(*panels[0].get_legend_handles_labels(), title="temperature", title_fontsize=8.5, loc="outside right center")
@@ -113,7 +114,7 @@ def figure_4(entries: list[Entry], path: Path) -> None:
 def figure_5(entries: list[Entry], path: Path) -> None:
   """Controllers: adaptive against fixed, one column for each first threshold."""
   firsts = values(entries, "beta1", sparsifier="conformal")
-  size = (2.6 * len(firsts), 5.0)
+  size = (max(2.6 * len(firsts), 7.8), 5.0)  # the legend's width at least
   figure, grid = plt.subplots(2, len(firsts), figsize=size, layout="constrained", sharey="row", sharex=True)
   styles = {
     "quick": dict(color=GREEN, label=r"quick, $\eta$ = 0.05, $\alpha$ = 0.05"),
@@ -236,12 +237,13 @@ def figure_codecs(document: Document, path: Path) -> None:
 
 @figures(__doc__)
 def main(results: Path, images: Path) -> None:
-  found = tables(results, ("sqs_sweep", "sqs_codecs", "sqs_long_runs"))
+  names = {"sqs_sweep": "sqs_figure", "sqs_budget": "sqs_budget"}
+  found = tables(results, (*names, "sqs_codecs", "sqs_long_runs"))
   with plt.rc_context(STYLE):
-    if "sqs_sweep" in found:
-      entries = entries_of(found["sqs_sweep"])
+    for name in (name for name in names if name in found):
+      entries = entries_of(found[name])
       for number, draw in ((2, figure_2), (4, figure_4), (5, figure_5), (6, figure_6)):
-        draw(entries, images / f"sqs_figure_{number}.png")
+        draw(entries, images / f"{names[name]}_{number}.png")
     if "sqs_codecs" in found:
       figure_codecs(found["sqs_codecs"], images / "sqs_codecs.png")
     if "sqs_long_runs" in found:

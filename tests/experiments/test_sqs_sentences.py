@@ -78,6 +78,42 @@ def test_adapting_costs_when_hot(sweep, orders):
   assert drafts == pytest.approx([3.0, 4.8], abs=0.05) and rejected == pytest.approx([0.73, 0.93], abs=0.005)
 
 
+def test_the_budget_alone_has_the_published_orders(sweep):
+  budget = json.loads((RESULTS / "sqs_budget.json").read_text())
+  found = sweep_claims.verdicts(budget)
+  assert budget["subject"] == "K-SQS, K = 32" and len(found) == 36 and budget["config"]["max_drafts"] == 80
+  assert (budget["num_rows"], budget["num_prompts"]) == (128, 32)
+  against = {pair: found[pair] for pair in found if pair.other == "K-SQS, K = 32"}
+  order = lambda label: [sweep_claims.order_of(against[Pair(label, "K-SQS, K = 32", t)]) for t in ("0.2", "0.6", "1")]
+  assert order("C-SQS, beta_1 = 0.005, published") == [1, 1, -1] and order("C-SQS, beta_1 = 0.005, quick") == [1, 0, -1]
+  assert order("C-SQS, beta_1 = 0.02, published") == [1, 1, 1] and order("K-SQS, K = 64") == [-1, -1, -1]
+  adapting = [verdict for pair, verdict in found.items() if pair.other.endswith("fixed")]
+  assert len(adapting) == 12 and max(map(sweep_claims.order_of, adapting)) == 0
+  for label, other, temperature in (
+    ("C-SQS, beta_1 = 0.005, published", "K-SQS, K = 32", "0.2"),
+    ("C-SQS, beta_1 = 0.005, published", "K-SQS, K = 32", "0.6"),
+    ("C-SQS, beta_1 = 0.005, published", "K-SQS, K = 32", "1"),
+    ("C-SQS, beta_1 = 0.005, quick", "K-SQS, K = 32", "0.2"),
+    ("C-SQS, beta_1 = 0.005, quick", "K-SQS, K = 32", "1"),
+    ("C-SQS, beta_1 = 0.005, published", "C-SQS, beta_1 = 0.005, fixed", "1"),
+    ("C-SQS, beta_1 = 0.02, published", "C-SQS, beta_1 = 0.02, fixed", "1"),
+  ):
+    one = found[Pair(label, other, temperature)].difference
+    low, high = sorted((abs(one.low), abs(one.high)))
+    assert f"{abs(one.value):.2f} [{low:.2f}, {high:.2f}]" in PAGE, (label, temperature)
+  drafts = [cell(budget, f"K-SQS, K = {support}", "0.2", "drafts_per_round") for support in (4, 32)]
+  assert drafts == pytest.approx([49, 13], abs=0.5)
+  assert cell(budget, "K-SQS, K = 4", "0.2", "tokens_per_round") == pytest.approx(3.8, abs=0.05)  # one is the target's own
+  moving = "C-SQS, beta_1 = 0.005, published"
+  assert cell(budget, moving, "1", "mean_support") == pytest.approx(161, abs=0.5)
+  assert cell(budget, moving, "1", "drafts_per_round") == pytest.approx(4.3, abs=0.05)
+  for row in budget["rows"]:
+    for temperature in row["at"]:
+      assert cell(sweep, row["label"], temperature) < cell(budget, row["label"], temperature)
+  times = [cell(table, f"K-SQS, K = {support}", "0.2") for support in (4, 32) for table in (sweep, budget)]
+  assert times == pytest.approx([0.48, 2.64, 0.94, 1.79], abs=0.005)
+
+
 def test_long_runs():
   document = json.loads((RESULTS / "sqs_long_runs.json").read_text())
   rows = {row["label"]: row["after"][str(document["config"]["texts"])] for row in document["rows"]}
