@@ -101,13 +101,14 @@ class GsdRule(ChainRule):
 
   def accept_prob(self, tables: DistanceTable | TokenVectors, tokens: Array, p: Array, q: Array) -> Array:
     """See `ChainRule.accept_prob`."""
-    group = self.group_of(tables, tokens, p)
-    return self._judge(group, at(p, tokens), at(q, tokens), p, q)
+    group, p_x, q_x = self.group_of(tables, tokens, p), at(p, tokens), at(q, tokens)
+    total = lambda distribution: jnp.sum(jnp.where(group.kept, _gather(distribution, group.members), 0.0), axis=-1)
+    return self._judge(p_x + total(p), q_x + total(q), p_x, q_x)
 
   def group_of(self, tables: DistanceTable | TokenVectors, tokens: Array, p: Array) -> Group:
     """The group of each token ``[...]`` under ``p [..., V]``."""
     members, inside, rank = self.window_of(tokens, p)
-    return self._filter(tables, tokens, at(p, tokens), members, inside, rank, p)
+    return Group(members, self._filter(tables, tokens, at(p, tokens), rank, members, inside, _gather(p, members)))
 
   def window_of(self, tokens: Array, p: Array) -> tuple[Array, Array, Array]:
     """The tokens next to x in the order of p, without x.
@@ -132,43 +133,47 @@ class GsdRule(ChainRule):
     return members, jnp.concatenate([low >= 0, high >= -1.5], axis=-1), rank
 
   def accept_all(self, tables: DistanceTable | TokenVectors, p: Array, q: Array) -> Array:
-    """See `ChainRule.accept_all`; one sort serves all tokens."""
+    """See `ChainRule.accept_all`; one sort serves all tokens, and memory does not grow with the group."""
     below_reach, above_reach = self.reach
     size = p.shape[-1]
     order = jnp.argsort(p, axis=-1, stable=True)  # [..., V] token at each rank
-    offsets = jnp.array([i for i in range(-below_reach, above_reach + 1) if i], jnp.int32)
-    rank = jnp.arange(size, dtype=jnp.int32)
-    neighbour = rank[:, None] + offsets[None]  # [V, n] ranks
-    inside = jnp.broadcast_to((neighbour >= 0) & (neighbour < size), (*p.shape, offsets.size))
-    members = order[..., jnp.clip(neighbour, 0, size - 1)]  # [..., V, n]
-    if self.support == "target":
-      inside = inside & (_gather(p, members) > 0)
-    sorted_ = lambda distribution: jnp.take_along_axis(distribution, order, axis=-1)
-    group = self._filter(tables, order, sorted_(p), members, inside, jnp.broadcast_to(rank, p.shape), p)
-    accept = self._judge(group, sorted_(p), sorted_(q), p, q)
-    return jnp.take_along_axis(accept, jnp.argsort(order, axis=-1), axis=-1)
+    p_x, q_x = (jnp.take_along_axis(distribution, order, axis=-1) for distribution in (p, q))
+    rank = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), p.shape)
+    widths = [(0, 0)] * (p.ndim - 1) + [(below_reach, above_reach)]
+    padded = [jnp.pad(x, widths, constant_values=fill) for x, fill in ((order, 0), (p_x, -1.0), (q_x, 0.0))]
 
-  # In the following, L are the axes of the distributions [*L, V]; tokens are [*L] or [*L, V], members [*L, n] or [*L, V, n].
+    def add(total: tuple[Array, Array], offset: Array) -> tuple[tuple[Array, Array], None]:
+      """Adds the tokens that are ``offset`` ranks above every token."""
+      member, p_y, q_y = (jax.lax.dynamic_slice_in_dim(x, below_reach + offset, size, axis=-1) for x in padded)
+      inside = p_y > 0 if self.support == "target" else p_y >= 0
+      kept = self._filter(tables, order, p_x, rank, member[..., None], inside[..., None], p_y[..., None])[..., 0]
+      return (total[0] + jnp.where(kept, p_y, 0.0), total[1] + jnp.where(kept, q_y, 0.0)), None
+
+    offsets = jnp.array([i for i in range(-below_reach, above_reach + 1) if i], jnp.int32)
+    (p_group, q_group), _ = jax.lax.scan(add, (p_x, q_x), offsets)
+    return jnp.take_along_axis(self._judge(p_group, q_group, p_x, q_x), jnp.argsort(order, axis=-1), axis=-1)
+
+  # In the following, L are the axes of the tokens: [*L]; their members are [*L, n].
 
   def _filter(
     self,
     tables: DistanceTable | TokenVectors,
     tokens: Array,
     p_x: Array,
+    rank: Array,
     members: Array,
     inside: Array,
-    rank: Array,
-    p: Array,
-  ) -> Group:
-    kept = inside & (jnp.abs(_gather(p, members) - p_x[..., None]) < self.max_gap)
+    p_members: Array,
+  ) -> Array:
+    """Which members are in the group: bool ``[*L, n]``."""
+    kept = inside & (jnp.abs(p_members - p_x[..., None]) < self.max_gap)
     kept &= tables.between(tokens, members) < self.max_distance
     if self.edge == "compat":
       kept &= (rank >= self.group_size // 2)[..., None]
-    return Group(members, kept)
+    return kept
 
-  def _judge(self, group: Group, p_x: Array, q_x: Array, p: Array, q: Array) -> Array:
-    total = lambda distribution: jnp.sum(jnp.where(group.kept, _gather(distribution, group.members), 0.0), axis=-1)
-    p_group, q_group = p_x + total(p), q_x + total(q)
+  def _judge(self, p_group: Array, q_group: Array, p_x: Array, q_x: Array) -> Array:
+    """Acceptance probabilities ``[*L]`` of tokens and their groups."""
     accept = ratio(p_group, q_group)
     if self.support == "compat":
       accept = jnp.where(q_group > 0, accept, 0.0)
@@ -178,9 +183,8 @@ class GsdRule(ChainRule):
 
 
 def _gather(distribution: Array, members: Array) -> Array:
-  """Entries of ``distribution [*L, V]`` at members ``[*L, n]`` or ``[*L, V, n]``."""
-  flat = members.reshape(*distribution.shape[:-1], -1)
-  return jnp.take_along_axis(distribution, flat, axis=-1).reshape(members.shape)
+  """Entries of ``distribution [..., V]`` at members ``[..., n]``."""
+  return jnp.take_along_axis(distribution, members, axis=-1)
 
 
 def gsd_released(group_size: int = 14, max_gap: float = 0.15, max_distance: float = 0.5) -> GsdRule:
