@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +39,12 @@ def read(options: dict[str, Any]) -> PromptRequest | None:
   """The prompts in a command's options; None if there are none.
 
   Raises:
-    UserError: for two kinds at once, or a prompt without a word.
+    UserError: for two kinds at once, a prompt without a word, or one that is a folder of networks.
   """
   from jaxspec.families.family import check_texts
   from jaxspec.run.prompt_request import PromptRequest, check_prompts
 
+  _check_no_networks(options["prompts"])
   prompts = list(options["prompts"]) + read_prompt_file(options.get("prompt_file"))
   kinds = {"class": options.get("classes"), "features": options.get("features"), "text": options.get("texts")}
   given = [name for name, value in kinds.items() if value]
@@ -60,6 +63,20 @@ def read(options: dict[str, Any]) -> PromptRequest | None:
   if kind == "features":
     return PromptRequest(kind, kinds[kind], prompts or None)
   return PromptRequest(kind, check_texts(kinds[kind], kind), prompts or None)
+
+
+def _check_no_networks(prompts: Sequence[str]) -> None:
+  """Refuses ``jaxspec diagnose FOLDER``, which would take the shipped networks and the prompt "FOLDER"."""
+  from jaxspec.io.bundle import BUNDLE_FILE
+  from jaxspec.io.checkpoints import CONFIG_FILE
+
+  options = {BUNDLE_FILE: "--checkpoint", CONFIG_FILE: "--model"}
+  for prompt in prompts:
+    # Prompts may be longer than a file name.
+    with contextlib.suppress(OSError, ValueError):
+      for file in options:
+        if (Path(prompt) / file).is_file():
+          raise UserError(f"Must have prompts, we instead got the folder of networks {prompt}; use {options[file]} {prompt}")
 
 
 def examples(family: Family, num: int, *, part: int = 0, parts: int = 1) -> PromptRequest:

@@ -51,3 +51,11 @@ def test_a_bundle_with_every_draft(run, bundle):
 def test_one_line_for_what_is_wrong(run, options, words):
   outcome = run("diagnose", *options)
   assert outcome.exit_code == 2 and words in outcome.output and "Traceback" not in outcome.output
+
+
+@pytest.mark.parametrize(("kind", "option"), [("bundle", "--checkpoint"), ("network", "--model")])
+def test_a_folder_of_networks_is_no_prompt(run, class_models, bundle, kind, option):
+  """``diagnose FOLDER`` would take the shipped networks and the prompt "FOLDER"."""
+  folder = {"bundle": bundle, "network": class_models / "target"}[kind]
+  outcome = run("diagnose", folder)
+  assert outcome.exit_code == 2 and f"use {option} {folder}" in outcome.output.replace("\n", " ")
