@@ -89,6 +89,8 @@ def test_the_budget_alone_has_the_published_orders(sweep):
   assert order("C-SQS, beta_1 = 0.02, published") == [1, 1, 1] and order("K-SQS, K = 64") == [-1, -1, -1]
   adapting = [verdict for pair, verdict in found.items() if pair.other.endswith("fixed")]
   assert len(adapting) == 12 and max(map(sweep_claims.order_of, adapting)) == 0
+  least = [verdict.detectable for verdict in adapting]
+  assert (round(min(least), 2), round(max(least), 1)) == (0.01, 0.3)
   for label, other, temperature in (
     ("C-SQS, beta_1 = 0.005, published", "K-SQS, K = 32", "0.2"),
     ("C-SQS, beta_1 = 0.005, published", "K-SQS, K = 32", "0.6"),
