@@ -98,7 +98,7 @@ class _Round(NamedTuple):
 
   offset: Array  # [B] tokens that were drawn; 0 before the round
   active: Array  # [B]
-  asks: Array  # [B] whether the window has begun, so that the row needs verification
+  needs_verify: Array  # [B] whether the window has begun, so that the row needs verification
   local: Array  # [B] tokens accepted locally
   drafted: Array  # [B] tokens in the window
   calls: Array  # [B] passes
@@ -218,7 +218,7 @@ class CiarDrafter(Drafter):
     return _Round(
       offset=zeros,
       active=none,
-      asks=none,
+      needs_verify=none,
       local=zeros,
       drafted=zeros,
       calls=zeros,
@@ -265,9 +265,9 @@ class CiarDrafter(Drafter):
       offset = carry.offset
       position = cursor.length + offset
       score, certain, logits = self.judge(params, keys, carry.gate, heard, offset, position)
-      is_local = carry.active & ~carry.asks & certain
-      begins = carry.active & ~carry.asks & ~certain
-      goes_on = carry.active & carry.asks & ~(certain & self.early_close)
+      is_local = carry.active & ~carry.needs_verify & certain
+      begins = carry.active & ~carry.needs_verify & ~certain
+      goes_on = carry.active & carry.needs_verify & ~(certain & self.early_close)
       # The last position of a row is for the target's own token.
       drafted = (begins | goes_on) & (position < max_len - 1)
       own, _ = self.own_draw((), logits, keys, offset)
@@ -286,7 +286,7 @@ class CiarDrafter(Drafter):
       return carry._replace(
         offset=offset + carry.active,
         active=((is_local & more_local) | (drafted & more_drafts)) & ~ends,
-        asks=carry.asks | begins,
+        needs_verify=carry.needs_verify | begins,
         local=num_local,
         drafted=num_drafted,
         calls=carry.calls + carry.active,
@@ -322,7 +322,7 @@ class CiarDrafter(Drafter):
       goes_on = jnp.any(carry.active)
       if not own_rounds:
         return goes_on
-      waiting = cursor.live & ~carry.active & carry.asks
+      waiting = cursor.live & ~carry.active & carry.needs_verify
       return goes_on & (3 * jnp.sum(waiting) < jnp.sum(cursor.live))
 
     carry = opened._replace(
@@ -347,7 +347,7 @@ class CiarDrafter(Drafter):
       of_done(end.local + end.drafted),
       of_done(end.calls),
       num_local=of_done(end.local),
-      needs_verify=end.asks & done,
+      needs_verify=end.needs_verify & done,
       payload=PendingTokens(state.tokens, state.read, end.features),
     )
     report = state.report._replace(scores=end.scores)

@@ -188,15 +188,16 @@ class CiarScaleDrafter(Drafter):
     certain = (scores <= params.gate) & ~in_window
     local = num_leading(certain)
     count = jnp.where(more, num, 1)
-    asks = local < count
+    needs_verify = local < count
     begin = length + local
     until = jnp.where(is_open, state.until, jnp.minimum(begin + self.most_drafts, last))
-    drafted = jnp.where(asks, jnp.minimum(until, length + num_judged) - length, local)
+    drafted = jnp.where(needs_verify, jnp.minimum(until, length + num_judged) - length, local)
     scored = state.report.scores.at[:, length : length + num].set(scores)
     payload = PendingTokens(state.tokens, state.read)
     found = Draft.chain(
       jnp.stack([as_token(one, self.width) for one in drawn.tokens], axis=1), drawn.logits[:num_judged],
-      jnp.maximum(drafted, local), jnp.broadcast_to(count, (rows,)), num_local=local, needs_verify=asks, payload=payload,
+      jnp.maximum(drafted, local), jnp.broadcast_to(count, (rows,)), num_local=local, needs_verify=needs_verify,
+      payload=payload,
     )  # fmt: skip
     state = state._replace(reader=drawn.reader, report=state.report._replace(scores=scored))
     return found, state, _Trace(begin, until)
@@ -210,19 +211,21 @@ class CiarScaleDrafter(Drafter):
     trace: _Trace | tuple,
     verdict: Verdict,
   ) -> CiarScalesState:
-    live, asks, max_len = cursor.live, draft.needs_verify, state.tokens.shape[1]
+    live, needs_verify, max_len = cursor.live, draft.needs_verify, state.tokens.shape[1]
     gain = jnp.where(live, commits.num_committed(draft, verdict), 0)
     block = commits.committed_block(draft, verdict)
     row, position = jnp.arange(live.shape[0])[:, None], commits.block_positions(cursor, draft, verdict, max_len)
     length, until = cursor.length + gain, state.until
     if isinstance(trace, _Trace):  # else the cloud drew alone
-      stopped = asks & commits.drafted_next(cursor, draft, verdict)[:, 0] & (length > trace.begin) & (length < trace.until)
+      stopped = (
+        needs_verify & commits.drafted_next(cursor, draft, verdict)[:, 0] & (length > trace.begin) & (length < trace.until)
+      )
       until = jnp.where(live, jnp.where(stopped, trace.until, 0), until)
-    sent = jnp.where(live & asks, cursor.length - state.read + draft.num_drafted, 0)
+    sent = jnp.where(live & needs_verify, cursor.length - state.read + draft.num_drafted, 0)
     return state._replace(
       tokens=state.tokens.at[row, position].set(block, mode="drop"),
       until=until,
-      read=jnp.where(live & asks, length - 1, state.read),
+      read=jnp.where(live & needs_verify, length - 1, state.read),
       report=state.report._replace(sent=state.report.sent + sent),
     )
 

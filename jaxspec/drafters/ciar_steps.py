@@ -75,7 +75,7 @@ class _Run(NamedTuple):
 
   step: Array  # []
   active: Array  # [B]
-  asks: Array  # [B]
+  needs_verify: Array  # [B]
   local: Array  # [B] int32
   calls: Array  # [B] int32
   newest: Array  # [B, C]
@@ -166,7 +166,7 @@ class CiarStepDrafter(Drafter):
       return _Run(
         step=carry.step + 1,
         active=is_local & (carry.local + 1 < self.max_run) & (position + 1 < stop),
-        asks=carry.asks | (carry.active & ~is_local),
+        needs_verify=carry.needs_verify | (carry.active & ~is_local),
         local=carry.local + is_local,
         calls=carry.calls + carry.active,
         newest=jnp.where(is_local[:, None], following, carry.newest),
@@ -179,7 +179,13 @@ class CiarStepDrafter(Drafter):
     start = _Run(jnp.int32(0), active, cursor.live & ~active, zeros, zeros, cursor.last, tokens, state.report.scores)
     end = jax.lax.while_loop(lambda carry: jnp.any(carry.active), step, start)
     found = Draft.chain(
-      end.tokens, (), end.local, end.calls, num_local=end.local, needs_verify=end.asks, payload=NewestState(end.newest)
+      end.tokens,
+      (),
+      end.local,
+      end.calls,
+      num_local=end.local,
+      needs_verify=end.needs_verify,
+      payload=NewestState(end.newest),
     )
     return found, state._replace(report=state.report._replace(scores=end.scores)), ()
 

@@ -51,11 +51,11 @@ class ImposedGate:
   def accept(self, params: ImposedGateParams, state: ImposedGateState, score: Array, place: Place) -> Array:
     """See `Gate`."""
     if params.called_at is not None and params.tokens is not None:
-      asks = params.called_at[state.recorded, place.position % params.tokens[state.recorded]]
+      calls = params.called_at[state.recorded, place.position % params.tokens[state.recorded]]
     else:
       assert params.probability is not None
-      asks = rng.uniform(rng.imposed_keys(place.keys), place.offset) < params.probability
-    return ~asks & (score == score)
+      calls = rng.uniform(rng.imposed_keys(place.keys), place.offset) < params.probability
+    return ~calls & (score == score)
 
   def update(self, params: ImposedGateParams, state: ImposedGateState, called: Array) -> ImposedGateState:
     """See `Gate`."""

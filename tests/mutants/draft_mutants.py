@@ -123,7 +123,8 @@ DRAFT = (
   ),
   Mutant(
     "certain tokens of a window are accepted locally", _CIAR,
-    "is_local = carry.active & ~carry.asks & certain", "is_local = carry.active & certain", contract("ciar after a prefix"),
+    "is_local = carry.active & ~carry.needs_verify & certain", "is_local = carry.active & certain",
+    contract("ciar after a prefix"),
   ),
   # Scales.
   Mutant(

@@ -1,0 +1,1 @@
+"""VAR: `var` is the network that draws an image scale by scale, `scale_blocks` its transformer."""
