@@ -1,7 +1,7 @@
 """Time and power of a table, estimated before its rows are drawn.
 
 - Time: one batch of every row is decoded and cached; the rest is proportional to the number of batches. A search for a
-  threshold counts as `TRIALS` decodes of all its images.
+  threshold counts as `TRIALS` decodes of its first images, and as `LAST_TRIALS` of all images if those are not all.
 - Power: plain decoding with two seeds, on the first images, gives the share of captions with one correct and one incorrect
   image. It determines the number of images for a given difference, and for equivalence within a margin.
 """
@@ -22,7 +22,7 @@ from jaxspec import statistics
 from jaxspec.statistics import Difference
 
 PILOT = 128  # images
-TRIALS = 5
+TRIALS, LAST_TRIALS = 5, 2
 
 
 class Cost(NamedTuple):
@@ -115,9 +115,10 @@ def cost_of(bench: Bench, row: Row, search_images: int, judging_s: float) -> Cos
   is_searched = row.rate is not None and search_images > 0
   closed = row.but(label=row.name, tau=CLOSED, rate=None) if is_searched else row
   per_batch = bench.seconds_a_batch(closed)
-  batches = bench.num_missing(closed)
+  batches = missing = bench.num_missing(closed)
   if is_searched:
-    batches += TRIALS * -(-search_images // bench.batch)
+    first, every = (-(-images // bench.batch) for images in (search_images, len(bench.prompts) * bench.samples))
+    batches = min(missing, first) + TRIALS * first + (LAST_TRIALS * every if first < every else 0)
   return Cost(row.name, per_batch * batches + (judging_s if per_batch else 0.0))
 
 

@@ -169,7 +169,7 @@ class Quality(Experiment):
     for row in (*BASE_ROWS, *self.rows):
       with contextlib.suppress(ValueError):  # `measure` reports rows without networks
         rows.append(self.drafting(row, bench))
-    search = 0 if self.stored_thresholds else len(bench.prompts)
+    search = 0 if self.stored_thresholds else min(self.first_search or len(bench.prompts), len(bench.prompts))
     names = claims.METRICS[self.kind]
     comparisons = len(claims.compared([row.name for row in rows], self.subject or claims.PLAIN)) * len(names)
     return Outlook.of(

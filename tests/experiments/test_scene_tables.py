@@ -100,9 +100,9 @@ def test_rates_are_held_or_missed():
 
 
 class _Clock:
-  """A bench where every batch takes a second."""
+  """A bench of 64 images where every batch takes a second."""
 
-  batch = 8
+  batch, prompts, samples = 8, ("a dog",) * 64, 1
 
   def __init__(self, missing):
     self.missing, self.timed = missing, []
@@ -121,6 +121,8 @@ def test_what_a_row_costs():
   clock = _Clock(5)
   found = cost_of(clock, row("ciar", "CIAR", rate=0.3), 64, 2.0)
   assert found == Cost("CIAR", 4 + 5 * 8 + 2.0)  # five decodes of all images in a search
+  # One and five decodes of the first images, then two of all.
+  assert cost_of(_Clock(8), row("ciar", "CIAR", rate=0.3), 16, 2.0) == Cost("CIAR", 2 + 5 * 2 + 2 * 8 + 2.0)
   assert dict(clock.timed[0].options)["tau"] == CLOSED and clock.timed[0].rate is None
 
 
