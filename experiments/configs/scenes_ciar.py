@@ -29,6 +29,11 @@ SCORES = {
   "CIAR": "interval", "Entropy": "entropy", "Entropy-Lens": "entropy_lens", "max-prob": "max_prob", "Random": "random",
   "U-HLM": "temperature",
 }  # fmt: skip
+MERGED = "merged:0.22"  # a tenth of the codes have their nearest one within this distance
+FURTHER = {
+  "Entropy of merged codes": f"{MERGED}:entropy", "CIAR of merged codes": f"{MERGED}:interval",
+  "CIAR, published bounds": "interval:paper",
+}  # fmt: skip
 # Same edge network, to measure the effect of its radii.
 FORMS = {
   "CIAR": "interval", "published bounds": "interval:paper", "radius 0.5 for all tokens": "interval:radius=0.5",
@@ -58,6 +63,14 @@ def comparison(rate: float) -> Quality:
       "30.2, 36 %; max-prob 31.1, 36 %; CoDe 35.7, 30 %.",
     ),
   )
+
+
+def further(rate: float) -> tuple[Row, ...]:
+  """CIAR and scores that are compared with it, at one rate of cloud calls."""
+  words = f"{100 * rate:g} %"
+  subject = matched(f"CIAR, {words}", rate)
+  rows = (matched(f"{name}, {words}", rate, score=score) for name, score in FURTHER.items())
+  return (subject, *(dataclasses.replace(entry, against=subject.label) for entry in rows))
 
 
 def picks(words: str, make: Callable[..., Row]) -> tuple[Row, Row]:
@@ -97,6 +110,13 @@ WITH_FEATURES = tuple(features_name(seed) for seed in SEEDS)
 
 TABLES = {
   **{f"comparison_{100 * rate:.0f}": comparison(rate) for rate in RATES},
+  "merged": Quality(
+    title="Scores of merged codes, and published bounds, on scenes",
+    rows=tuple(entry for rate in RATES for entry in further(rate)),
+    **(MANY | dict(timings=0)),
+    **CLOUD,
+    notes=(f"Codes within a distance of {MERGED.partition(':')[2]} count as one. No paper has scores of merged codes.",),
+  ),
   "greedy": Quality(
     title="A greedy edge on scenes, and the edge's likeliest tokens",
     rows=(
