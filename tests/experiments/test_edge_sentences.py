@@ -71,6 +71,23 @@ def test_an_edge_that_keeps_tokens_on_scenes():
   assert all(abs(row["calls_per_image"] / 144 - 0.3) < 0.01 for row in rows.values() if row["method"] == "ciar")
 
 
+def test_merged_codes_and_published_bounds():
+  """results/ciar.md: scores beside CIAR at its rates, and the edge's likeliest tokens among accepted drafts."""
+  rows, found = rows_of("scenes_ciar_merged"), verdicts_of("scenes_ciar_merged")
+  merged = [found[f"{name} of merged codes, {rate} %", "right"] for name in ("Entropy", "CIAR") for rate in (20, 30, 40)]
+  assert all(one.order == 0 and one.reference.startswith("CIAR, ") for one in merged)
+  least = [round(100 * one.detectable, 1) for one in merged]
+  assert (min(least), max(least)) == (1.8, 5.5)
+  for rate in (20, 30):
+    ours, published = (rows[f"{name}, {rate} %"]["per_image"] for name in ("CIAR", "CIAR, published bounds"))
+    assert all(ours[name] == published[name] for name in ("target_calls", "right"))
+  last = found["CIAR, published bounds, 40 %", "right"]
+  assert last.order == 0 and 100 * last.difference.value == pytest.approx(2.3, abs=0.05)
+  assert 100 * last.detectable == pytest.approx(5.0, abs=0.05)
+  likeliest = [100 * row["cloud"]["likeliest"][0] for row in rows.values() if row["method"] == "ciar"]
+  assert (round(min(likeliest), 1), round(max(likeliest), 1)) == (96.5, 98.9)
+
+
 def test_threshold_prefix_and_discrete_sets():
   """results/ciar.md: correct images over one setting of CIAR, and the detectable difference."""
   right = lambda name: {label: 100 * row["metrics"]["right"]["value"] for label, row in rows_of(name).items()}
