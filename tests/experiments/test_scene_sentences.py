@@ -235,6 +235,27 @@ def test_lossy_rules_gain_where_codes_have_synonyms():
     assert one.order == 1 and round(100 * abs(one.difference.value)) == points
 
 
+def test_wider_windows_in_the_lifted_world():
+  """results/lossy.md: calls of rules and of their exact siblings, and losses, at windows of 15 and 31."""
+  rows, found = rows_of("lifted_long_windows"), verdicts_of("lifted_long_windows")
+  calls = lambda label, window: rows[f"{label}, window {window}"]["calls_per_image"]
+  fewer = lambda label, other: [round(calls(other, window) / calls(label, window), 2) for window in (15, 31)]
+  assert fewer("GSD, G 100", "SJD") == [1.41, 1.23] and fewer("scaled by 5", "SJD") == [1.13, 1.08]
+  assert fewer("LANTERN++, lambda 5", "speculative") == [1.70, 1.70]
+  assert round(calls("SJD", 15) - calls("SJD", 31), 1) == 6.9
+  assert round(calls("GSD, G 100", 31) - calls("GSD, G 100", 15), 1) == 2.2
+  near = [
+    found[f"{label}, window {window}", "right"]
+    for label in ("GSD, G 100", "scaled by 5", "LANTERN++, lambda 5")
+    for window in (15, 31)
+  ]
+  assert not any(one.order for one in near)
+  least = [round(100 * one.detectable, 1) for one in near]
+  assert (min(least), max(least)) == (5.7, 7.6)
+  static = [found[f"static groups of 64, window {window}", "right"] for window in (15, 31)]
+  assert all(one.order == 1 for one in static) and [round(100 * one.difference.value) for one in static] == [25, 30]
+
+
 @pytest.mark.slow
 def test_few_tokens_of_scenes_are_as_near_as_published():
   """results/lossy.md, scenes:gsd_rivals: pairs of tokens within the published distance, and none beyond "any distance"."""
