@@ -242,7 +242,7 @@ def test_wider_windows_in_the_lifted_world():
   fewer = lambda label, other: [round(calls(other, window) / calls(label, window), 2) for window in (15, 31)]
   assert fewer("GSD, G 100", "SJD") == [1.41, 1.23] and fewer("scaled by 5", "SJD") == [1.13, 1.08]
   assert fewer("LANTERN++, lambda 5", "speculative") == [1.70, 1.70]
-  assert round(calls("SJD", 15) - calls("SJD", 31), 1) == 6.9
+  assert round(calls("SJD", 15) - calls("SJD", 31), 1) == 6.8
   assert round(calls("GSD, G 100", 31) - calls("GSD, G 100", 15), 1) == 2.2
   near = [
     found[f"{label}, window {window}", "right"]
@@ -253,7 +253,7 @@ def test_wider_windows_in_the_lifted_world():
   least = [round(100 * one.detectable, 1) for one in near]
   assert (min(least), max(least)) == (5.7, 7.6)
   static = [found[f"static groups of 64, window {window}", "right"] for window in (15, 31)]
-  assert all(one.order == 1 for one in static) and [round(100 * one.difference.value) for one in static] == [25, 30]
+  assert all(one.order == 1 for one in static) and [round(100 * one.difference.value) for one in static] == [25, 29]
 
 
 @pytest.mark.slow
