@@ -2,7 +2,7 @@
 
 from experiments.engine.reproduction import IMPOSSIBLE, NO_ORDER, OPEN, PARTLY, REVERSED, SAME, Item
 
-RIVALS, LIFTED, AS_PUBLISHED = "scenes_gsd_rivals", "lifted_groups", "lifted_published"
+RIVALS, LONG, LIFTED, AS_PUBLISHED = "scenes_gsd_rivals", "scenes_long_windows", "lifted_groups", "lifted_published"
 PUBLISHED = "GSD, as published, G 50, any distance"
 ITEMS = (
   Item(
@@ -22,6 +22,19 @@ ITEMS = (
     "[[scenes_gsd_windows | SJD, window 15 | target calls]] and [[scenes_gsd_windows | GSD, window 15 | target calls]]",
     OPEN,
     "GSD against SJD [[order | GSD takes fewer calls than SJD]], with windows of 7 drafts; few tokens to group here",
+  ),
+  Item(
+    "the same at windows of 15 and 31 drafts, without top-p",
+    ("scenes:long_windows",),
+    "as above, at 15",
+    f"calls of 144 at 15: SJD [[{LONG} | SJD, window 15 | target calls]], GSD, G 50 "
+    f"[[{LONG} | GSD, G 50, window 15 | target calls]]; at 31 [[{LONG} | SJD, window 31 | target calls]] and "
+    f"[[{LONG} | GSD, G 50, window 31 | target calls]]",
+    OPEN,
+    f"tokens per call at 31 [[{LONG} | SJD, window 31 | tokens per call]] and "
+    f"[[{LONG} | GSD, G 50, window 31 | tokens per call]]; correct images: "
+    f"[[{LONG} | GSD, G 50, window 15 | difference, points]] and [[{LONG} | GSD, G 50, window 31 | difference, points]] "
+    "points",
   ),
   Item(
     "the same where codes have near-synonyms",

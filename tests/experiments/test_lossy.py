@@ -86,7 +86,7 @@ def test_the_page_is_filled_from_results_alone(tmp_path, monkeypatch):
   """On a small recorded result."""
   pages = site_module("method_pages")
   (tmp_path / "scenes_lossy.json").write_text(json.dumps(document()))
-  for quoted in pages.RESULTS.glob("lifted_*.md"):  # tables of another world, whose rows the page quotes
+  for quoted in (*pages.RESULTS.glob("lifted_*.md"), pages.RESULTS / "scenes_long_windows.md"):  # rows of these are quoted
     (tmp_path / quoted.name).write_text(quoted.read_text())
   monkeypatch.setattr(pages, "RESULTS", tmp_path)
   text = pages.filled(LOSSY.read_text())

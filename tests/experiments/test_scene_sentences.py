@@ -89,6 +89,7 @@ def test_lossy_methods_without_top_p():
     "GSD, G 50", "GSD, G 50, no gap", "GSD, G 50, distance 0.5", "GSD, G 50, distance 1", "GSD, G 50, distance 2",
     "GSD, G 50, gap 0.02", "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed, "scaled by 5",
     *(f"rows, width {width}" for width in (2, 4, 6, 8)), *(f"rows, width {width}, window 8" for width in (4, 8)),
+    *(f"{rule}, window {size}" for rule in ("GSD, G 50", "static groups of 10", "scaled by 5") for size in (15, 31)),
   }  # fmt: skip
   near = verdicts_of("scenes_lantern_neighbours")
   lenders = [near[f"LANTERN++, k {k}", "right"] for k in (3, 5, 10, 50, 200)]
@@ -233,6 +234,20 @@ def test_lossy_rules_gain_where_codes_have_synonyms():
   for name, label, points in (("groups", "static groups of 64", 28), ("lantern", "LANTERN++, lambda 20", 13)):
     one = verdicts_of(f"lifted_{name}")[label, "right"]
     assert one.order == 1 and round(100 * abs(one.difference.value)) == points
+
+
+def test_wider_windows_of_scenes():
+  """results/lossy.md: calls beyond exact methods, and losses, at windows of 15 and 31, without top-p."""
+  rows, found = rows_of("scenes_long_windows"), verdicts_of("scenes_long_windows")
+  calls = lambda label, window: rows[f"{label}, window {window}"]["calls_per_image"]
+  fewer = lambda label, other: [round(calls(other, window) - calls(label, window), 1) for window in (15, 31)]
+  assert fewer("GSD, G 50", "SJD") == [0.5, 1.8] and fewer("LANTERN++, lambda 10", "speculative") == [0.2, 0.4]
+  for label, points in (("GSD, G 50", [10.7, 10.9]), ("scaled by 5", [7.4, 6.6]), ("static groups of 10", [41.0, 35.7])):
+    lost = [found[f"{label}, window {window}", "right"] for window in (15, 31)]
+    assert all(one.order == 1 and one.reference.startswith("SJD") for one in lost)
+    assert [round(100 * one.difference.value, 1) for one in lost] == points
+  kept = [found[f"LANTERN++, lambda 10, window {window}", "right"] for window in (15, 31)]
+  assert not any(one.order for one in kept) and [round(100 * one.detectable, 1) for one in kept] == [5.2, 5.1]
 
 
 def test_wider_windows_in_the_lifted_world():
