@@ -87,7 +87,7 @@ def test_lossy_methods_without_top_p():
   points = lossy.points(committed(), lossy.WITHOUT_TOP_P)
   assert {point.label for point in points if point.loses} == {
     "GSD, G 50", "GSD, G 50, no gap", "GSD, G 50, distance 0.5", "GSD, G 50, distance 1", "GSD, G 50, distance 2",
-    "GSD, G 50, gap 0.02", "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed, "scaled by 5",
+    "GSD, G 50, gap 0.02", "GSD, G 50, gap 0.05", "GSD, G 50, gap 0.5", wide, *fixed,
     *(f"rows, width {width}" for width in (2, 4, 6, 8)), *(f"rows, width {width}, window 8" for width in (4, 8)),
     *(f"{rule}, window {size}" for rule in ("GSD, G 50", "static groups of 10", "scaled by 5") for size in (15, 31)),
   }  # fmt: skip
