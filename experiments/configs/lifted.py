@@ -107,7 +107,7 @@ TABLES = {
     notes=("The draft knows the codes and not the grain.",),
   ),
   "long_windows": Quality(
-    # Without the audit of the flat world's table: the step of the grain says what it would, at a third of the time.
+    # Without the slow audit of the flat world's table: the step of the grain measures the harm.
     title="Lossy rules in the lifted world at windows of 15 and 31",
     rows=tuple(
       entry

@@ -12,7 +12,7 @@ ITEMS = (
     "[[scenes_ciar_merged | CIAR, 20 % | the edge's likeliest of these, %]] at 20 % calls, "
     "[[scenes_ciar_merged | CIAR, 40 % | the edge's likeliest of these, %]] at 40 %",
     NO_ORDER,
-    "most tokens of scenes are certain",
+    "the cloud sees only tokens of which the edge is uncertain; in the paper all",
   ),
   Item(
     "Figure 1a, a greedy edge",

@@ -71,7 +71,7 @@ def _check_no_networks(prompts: Sequence[str]) -> None:
   from jaxspec.io.checkpoints import CONFIG_FILE
 
   options = {BUNDLE_FILE: "--checkpoint", CONFIG_FILE: "--model"}
-  for prompt in prompts:
+  for prompt in filter(None, prompts):  # an empty one would be the current folder
     # Prompts may be longer than a file name.
     with contextlib.suppress(OSError, ValueError):
       for file in options:

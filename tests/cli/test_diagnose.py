@@ -59,3 +59,5 @@ def test_a_folder_of_networks_is_no_prompt(run, class_models, bundle, kind, opti
   folder = {"bundle": bundle, "network": class_models / "target"}[kind]
   outcome = run("diagnose", folder)
   assert outcome.exit_code == 2 and f"use {option} {folder}" in outcome.output.replace("\n", " ")
+  Path("config.json").write_text("{}")
+  assert "folder of networks" not in run("diagnose", "").output  # an empty prompt is not the current folder

@@ -3,10 +3,13 @@
 import json
 import statistics
 
+import numpy as np
 import pytest
 
+from experiments.configs.scenes_ciar import MERGED
 from experiments.engine import seeds
 from experiments.run import RESULTS
+from jaxspec.run.loading import load_pipeline
 from tests.experiments.measured import DOCS, committed, rows_of, table_of, verdicts_of
 
 
@@ -86,6 +89,17 @@ def test_merged_codes_and_published_bounds():
   assert 100 * last.detectable == pytest.approx(5.0, abs=0.05)
   likeliest = [100 * row["cloud"]["likeliest"][0] for row in rows.values() if row["method"] == "ciar"]
   assert (round(min(likeliest), 1), round(max(likeliest), 1)) == (96.5, 98.9)
+
+
+@pytest.mark.slow
+def test_a_tenth_of_the_codes_is_merged():
+  """results/ciar.md, scenes_ciar:merged: the share of codes with another one within the distance."""
+  pipeline = load_pipeline("scenes")
+  codes = np.asarray(pipeline.family.space.codebook(), np.float64)
+  codes /= np.linalg.norm(codes, axis=1, keepdims=True)
+  distance = np.sqrt(np.maximum(2 - 2 * codes @ codes.T, 0))
+  np.fill_diagonal(distance, np.inf)
+  assert np.mean(distance.min(axis=1) <= float(MERGED.partition(":")[2])) == pytest.approx(0.1, abs=0.005)
 
 
 def test_threshold_prefix_and_discrete_sets():
