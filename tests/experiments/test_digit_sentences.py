@@ -107,6 +107,23 @@ def test_acceptance_of_continuous_tokens():
     assert [one["value"] for one in found] == pytest.approx(values, abs=0.0051) and found[0]["low"] > found[2]["high"]
 
 
+def test_acceptance_of_the_mar_pair():
+  """results/continuous_tokens.md: alignment and draft length on the MAR pair."""
+  alpha = lambda name: {
+    (row["label"], row["walked"]["gamma"]): row["figures"]["alpha"]
+    for row in json.loads((RESULTS / f"cspd_{name}_mar.json").read_text())["rows"]
+  }
+  found = {key: one["value"] for key, one in alpha("alignment").items()}
+  rules = ("published, not aligned", "published", "released, not aligned", "released")
+  assert [found[rule, 4] for rule in rules] == pytest.approx([0.005, 0.22, 0.88, 0.92], abs=0.0051)
+  assert round(found[rules[0], 4], 3) == 0.005
+  over = alpha("gamma")
+  for rule, values in {"published": {0.22}, "released": {0.92, 0.93, 0.94}}.items():
+    intervals = [one for (label, _), one in over.items() if label == rule]
+    assert {round(one["value"], 2) for one in intervals} <= values and len(intervals) == 4
+    assert max(one["low"] for one in intervals) < min(one["high"] for one in intervals)
+
+
 def test_ends_and_prefixes_of_continuous_tokens():
   """results/continuous_tokens.md: ends of chains, and the cost of a prefix, with the exact rule."""
   found = {}
