@@ -124,6 +124,16 @@ def test_acceptance_of_the_mar_pair():
     assert max(one["low"] for one in intervals) < min(one["high"] for one in intervals)
 
 
+def test_prefixes_of_the_mar_pair():
+  """results/continuous_tokens.md: calls over the prefix, with the released test and program."""
+  rows = json.loads((RESULTS / "cspd_prefix_mar.json").read_text())["rows"]
+  for rule, calls in {"released": [10.6, 12.7, 18.0], "program": [9, 11, 16]}.items():
+    found = [row["figures"] for row in rows if row["label"] == rule and row["walked"]["gamma"] == 8]
+    assert [round(one["calls_per_image"], 1) for one in found] == calls
+  alphas = [row["figures"]["alpha"] for row in rows]
+  assert len(alphas) == 18 and max(one["low"] for one in alphas) < min(one["high"] for one in alphas)
+
+
 def test_ends_and_prefixes_of_continuous_tokens():
   """results/continuous_tokens.md: ends of chains, and the cost of a prefix, with the exact rule."""
   found = {}
