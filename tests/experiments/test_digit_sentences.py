@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from experiments.run import RESULTS
+from jaxspec.statistics import correct_table, paired_share_difference
 from tests.experiments.measured import detectable_points, rows_of, table_of
 
 
@@ -65,6 +67,33 @@ def test_steps_of_digits():
   assert max(speed(label, batch) for label in exact for batch in (1, 8)) < 0.7
   assert [round(speed(f"CIAR at {rate} % calls", 1), 1) for rate in (20, 40)] == [1.9, 1.4]
   assert round(speed("target, 25 steps", 1), 1) == 3.8 and speed("target, 50 steps", 8) > speed("CIAR at 20 % calls", 8)
+
+
+def test_further_steps_of_digits():
+  """docs/dit.md: last steps by the target, DDIM, and the weighted score; paired with the rows of the first table."""
+  rows, first = rows_of("hosts_further_dit"), rows_of("hosts_table10_dit")
+  right = lambda row: np.array(row["per_image"]["class_accuracy"])
+  assert (right(rows["target"]) == right(first["target"])).all()
+  weighted = {rate: rows[f"CIAR, weighted score, at {rate} % calls"] for rate in (20, 30, 40)}
+  pairs = {f"last {share}": (rows[f"the last {share} % by the target"], first[f"the first {share} % by the target"])
+           for share in (25, 50, 75)}  # fmt: skip
+  pairs |= {f"weighted {rate}": (row, first[f"CIAR at {rate} % calls"]) for rate, row in weighted.items()}
+  pairs["weighted over last"] = (weighted[40], rows["the last 40 % by the target"])
+  pairs["DDIM over weighted"] = (rows["target, 20 steps of DDIM"], weighted[40])
+  found = correct_table({name: paired_share_difference(right(a), right(b)) for name, (a, b) in pairs.items()})
+  points = lambda name: [round(100 * value, 1) for value in found[name].difference[:3]]
+  assert [points(f"last {share}")[0] for share in (25, 50, 75)] == [15.4, 40.8, 6.8]
+  assert points("weighted 20") == [16.1, 12.7, 19.4] and points("weighted 30") == [13.3, 10.1, 16.4]
+  assert points("weighted 40") == [3.8, 1.5, 6.1] and points("weighted over last") == [5.5, 3.1, 7.9]
+  assert points("DDIM over weighted") == [14.7, 11.5, 17.8]
+  assert max(one.adjusted for one in found.values()) < 0.01
+  change = lambda label: rows[label]["minus_first"]["class_accuracy"]
+  assert detectable_points("hosts_further_dit", ("the last 75",)) == [2.5, 2.5]
+  ddim = {steps: change(f"target, {steps} steps of DDIM") for steps in (50, 25, 20, 12)}
+  assert [steps for steps, one in ddim.items() if one["adjusted"] < 0.05] == [25] and round(
+    100 * ddim[25]["value"], 1
+  ) == -4.0
+  assert change("the last 75 % by the target")["adjusted"] > 0.05
 
 
 def test_continuous_tokens_of_digits():
