@@ -43,6 +43,8 @@ def _rival(name: str) -> Order:
 
 ORDERS = (
   *(_rival(name) for name in ("Entropy", "max-prob", "Random", "CoDe(0.3)")),
+  Order("CIAR's score is better than Entropy where codes have near-synonyms", CIAR, "lifted_ciar_30", "CIAR, radius 0.5",
+        "Entropy"),
   Order("continuous intervals are better than discrete sets", CIAR, "scenes_ciar_discrete", "CIAR", "k 50, upper"),
   Order("a threshold with more calls is better", CIAR, "scenes_ciar_tau", "CIAR at 40 %", "CIAR at 20 %"),
   Order("CoDe is better with a larger share", CIAR, "scenes_ciar_code", "CoDe(0.3)", "CoDe(0.1)"),

@@ -57,7 +57,9 @@ def test_rows_are_those_of_the_config(name):
   if DOCUMENTS[name]["kind"] == "scenes":
     assert found[:2] == ["plain decoding", "plain decoding, another seed"]
     found = found[2:]
-  assert found == labels_of(TABLES[key])
+  left_out = DOCUMENTS[name].get("left_out", [])
+  is_drawn = lambda label: not any(line.startswith(f"Left out {label}:") for line in left_out)
+  assert found == [label for label in labels_of(TABLES[key]) if is_drawn(label)]
 
 
 @pytest.mark.parametrize("name", [name for name, document in DOCUMENTS.items() if document["kind"] == "scenes"])
