@@ -32,6 +32,18 @@ def test_what_a_call_costs():
   assert exact["predicted"] == pytest.approx(2.93, abs=0.005)
 
 
+def test_a_greedy_edge():
+  """results/ciar.md: a greedy edge beside one that samples, and the share of the edge's likeliest tokens."""
+  rows, found = rows_of("scenes_ciar_greedy"), verdicts_of("scenes_ciar_greedy")
+  share = lambda label: round(100 * rows[label]["cloud"]["likeliest"][0], 1)
+  assert share("every token verified, exact") == 99.4
+  right = lambda label: round(100 * rows[label]["metrics"]["right"]["value"], 1)
+  assert (right("greedy edge, alone"), right("sampling edge, alone")) == (0, 5.6)
+  assert (right("greedy edge, 30 % calls"), right("sampling edge, 30 % calls")) == (63.7, 63.0)
+  assert found["greedy edge, alone", "right"].p_value < 0.05 < found["greedy edge, 30 % calls", "right"].p_value
+  assert round(100 * found["greedy edge, 30 % calls", "right"].detectable, 1) == 4.0
+
+
 def test_scores_where_codes_have_near_synonyms():
   """results/ciar.md: a constant radius, learnt radii and merged codes in the lifted world."""
   rows, found = rows_of("lifted_ciar_30"), verdicts_of("lifted_ciar_30")
