@@ -45,7 +45,7 @@ def test_a_greedy_edge():
 
 
 def test_scores_where_codes_have_near_synonyms():
-  """results/ciar.md: a constant radius, learnt radii and merged codes in the lifted world."""
+  """results/ciar.md, lossy.md: a constant radius, learnt radii and merged codes in the lifted world."""
   rows, found = rows_of("lifted_ciar_30"), verdicts_of("lifted_ciar_30")
   change = {label: found[label, "right"] for label in rows if (label, "right") in found}
   points = {label: round(-100 * one.difference.value, 1) for label, one in change.items()}
@@ -54,6 +54,8 @@ def test_scores_where_codes_have_near_synonyms():
   assert {label: points[label] for label in rivals} == rivals
   assert all(change[label].p_value < 0.05 and change[label].reference == "CIAR, radius 0.5" for label in rivals)
   right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
+  shown = ("Entropy of merged codes", "CIAR, radius 0.5", "Entropy", "CIAR, learnt radii", "plain decoding")
+  assert [round(right[label], 1) for label in shown] == [45.6, 36.5, 11.0, 8.0, 63.4]
   lost = [right["plain decoding"] - right[label] for label in ("CIAR, radius 0.5", *rivals)]
   assert (round(min(lost)), round(max(lost))) == (18, 55)
   assert round(100 * rows["U-HLM"]["cloud"]["call_rate"], 1) == 30.6 and "max-prob" not in rows
