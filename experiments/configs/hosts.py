@@ -24,7 +24,6 @@ TABLES = {
   "table10_var": Hosts(
     title="Scales of VAR: CoDe, exact speculation and CIAR",
     bundle="digits32-var",
-    batch=1,  # rows of a batch keep one length, that of the row with the fewest accepted scales
     rows=(
       TARGET,
       AGAIN,

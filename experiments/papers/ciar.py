@@ -83,6 +83,18 @@ ITEMS = (
     "[[order | CIAR's score is better than Entropy at equal calls]]",
   ),
   Item(
+    "all parts of the method together",
+    ("scenes_ciar:published",),
+    "no table; CIAR of the others",
+    "correct images at 40 % calls, %: default [[scenes_ciar_published | CIAR, 40 % | correct, %]], as published "
+    "[[scenes_ciar_published | as published, 40 % | correct, %]]",
+    NO_ORDER,
+    "scaled bounds, features and prefix against the default: "
+    "[[scenes_ciar_published | as published, 20 % | difference, points]], "
+    "[[scenes_ciar_published | as published, 30 % | difference, points]], "
+    "[[scenes_ciar_published | as published, 40 % | difference, points]] points at 20, 30, 40 %; without a guided edge",
+  ),
+  Item(
     "the same where codes have near-synonyms",
     ("lifted:ciar_30",),
     "as above; codebooks of 16,384 codes",

@@ -6,9 +6,11 @@ import statistics
 import numpy as np
 import pytest
 
-from experiments.configs.scenes_ciar import MERGED
+from experiments.configs.scenes_ciar import AS_PUBLISHED, MERGED
 from experiments.engine import seeds
+from experiments.engine.rows import PAPER_PREFIX
 from experiments.run import RESULTS
+from jaxspec.methods import Ciar
 from jaxspec.run.loading import load_pipeline
 from tests.experiments.measured import DOCS, committed, rows_of, table_of, verdicts_of
 
@@ -30,6 +32,19 @@ def test_what_a_call_costs():
   assert 1e3 * statistics.median(exact["seconds"]) / statistics.mean(exact["target_calls"]) == pytest.approx(11.1, abs=0.05)
   assert 1e3 * statistics.median(rows["target", 1]["seconds"]) / 64 == pytest.approx(4.1, abs=0.06)
   assert exact["predicted"] == pytest.approx(2.93, abs=0.005)
+
+
+def test_the_published_settings_together():
+  """results/ciar.md: CIAR as published beside the default at equal calls; the rows have the settings of the method."""
+  found = verdicts_of("scenes_ciar_published")
+  labels = ("20 %", "30 %", "40 %", "window 4, 15 %")
+  compared = [found[f"as published, {words}", "right"] for words in labels]
+  assert [one.reference for one in compared] == [f"CIAR, {words}" for words in labels]
+  assert [one.p_value < 0.05 for one in compared] == [False, False, True, True]
+  assert [round(100 * one.difference.value, 1) for one in compared[2:]] == [5.2, 5.2]
+  published = Ciar.published()
+  assert AS_PUBLISHED | {"draft": None} == {"draft": None, "score": published.score, "inject": published.inject}
+  assert published.target_prefix == PAPER_PREFIX
 
 
 def test_a_greedy_edge():
