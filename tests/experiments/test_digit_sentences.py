@@ -94,6 +94,11 @@ def test_further_steps_of_digits():
     100 * ddim[25]["value"], 1
   ) == -4.0
   assert change("the last 75 % by the target")["adjusted"] > 0.05
+  lines = {line.split("|")[1].strip(): line.split("|") for line in table_of("hosts_further_dit")}
+  speed = lambda label, column: float(lines[label][column].split()[0])
+  found = [[speed(f"CIAR, weighted score, at {rate} % calls", column) for rate in (20, 30, 40)] for column in (-3, -2)]
+  assert [round(one, 1) for one in found[0]] == [2.0, 1.5, 1.4] and all(1.05 < one < 1.25 for one in found[1])
+  assert [round(speed("target, 20 steps", column), 1) for column in (-3, -2)] == [4.6, 4.9]
 
 
 def test_continuous_tokens_of_digits():
