@@ -47,7 +47,7 @@ def test_list_names_every_table(capsys):
   ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
 def test_one_line_and_status_2(arguments, words, capsys, tmp_path):
-  assert status_of(run.main, *arguments, "--runs", tmp_path) == 2
+  assert status_of(run.main, *arguments, "--runs", tmp_path, "--results", tmp_path) == 2
   found = capsys.readouterr()
   assert found.err.startswith("Error: ") and found.err.count("\n") == 1 and words in found.err
 
