@@ -13,7 +13,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from experiments.configs.scenes import BUNDLE, EAGLE, EDGE, MANY, SEVERAL, lantern
+from experiments.configs.scenes import BUNDLE, EAGLE, EDGE, MANY, SEVERAL, against, lantern
 from experiments.engine import rows as engine_rows
 from experiments.engine.quality import Quality
 from experiments.engine.race import CAPTIONS, Heat, Race
@@ -79,7 +79,7 @@ def further(rate: float) -> tuple[Row, ...]:
 def published(words: str, rate: float, **given) -> tuple[Row, Row]:
   """CIAR of the shipped edge network, and as published, which is compared with it."""
   default, whole = matched(f"CIAR, {words}", rate, **given), matched(f"as published, {words}", rate, **AS_PUBLISHED, **given)
-  return default, dataclasses.replace(whole, against=default.label)
+  return default, *against(default, whole)
 
 
 def picks(words: str, make: Callable[..., Row]) -> tuple[Row, Row]:
