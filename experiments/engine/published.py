@@ -58,7 +58,7 @@ ORDERS = (
         "CIAR at 30 % calls", "class_accuracy"),
   Order("on denoising steps, CIAR is better than 25 steps", CIAR, "hosts_table10_dit", "CIAR at 40 % calls",
         "target, 25 steps", "class_accuracy"),
-  Order("on denoising steps, CIAR that weighs them is better than 25 of DDIM", CIAR, "hosts_further_dit",
+  Order("on denoising steps, CIAR with this project's weighted score is better than 25 of DDIM", CIAR, "hosts_further_dit",
         "CIAR, weighted score, at 40 % calls", "target, 25 steps of DDIM", "class_accuracy"),
   Order("larger groups take fewer calls", GSD, "scenes_gsd_groups", "GSD, G 50", "GSD, G 3", "calls"),
   Order("groups that follow the distribution take fewer calls than fixed ones", GSD, "scenes_gsd_rivals",

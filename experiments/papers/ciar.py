@@ -51,7 +51,7 @@ ITEMS = (
     "Tables 1, 2, speed",
     ("scenes_ciar:speed",),
     "CIAR 2.53 times, LANTERN 1.66, EAGLE-2 1.02",
-    "batch 1: CIAR [[scenes_ciar_speed | CIAR, window 2 | speed over plain decoding | batch=1]] at "
+    "batch 1, lowest and highest turn: CIAR [[scenes_ciar_speed | CIAR, window 2 | speed over plain decoding | batch=1]] at "
     "[[scenes_ciar_speed | CIAR, window 2 | cloud calls, % | batch=1]] % calls, LANTERN++ "
     "[[scenes_ciar_speed | LANTERN++, lambda 2 | speed over plain decoding | batch=1]], EAGLE-2 "
     "[[scenes_ciar_speed | EAGLE-2 | speed over plain decoding | batch=1]]; correct images, %: "
@@ -59,7 +59,7 @@ ITEMS = (
     "[[scenes_ciar_speed | LANTERN++, lambda 2 | correct images, % | batch=1]], "
     "[[scenes_ciar_speed | EAGLE-2 | correct images, % | batch=1]]",
     REVERSED,
-    "the brackets of their speeds over CIAR's are above 1: LANTERN++ "
+    "the 95 % brackets of their speeds over CIAR's are above 1: LANTERN++ "
     "[[scenes_ciar_speed | LANTERN++, lambda 2 | over CIAR, window 2, 95 % | batch=1]], "
     "EAGLE-2 [[scenes_ciar_speed | EAGLE-2 | over CIAR, window 2, 95 % | batch=1]]",
   ),
@@ -138,7 +138,8 @@ ITEMS = (
     "Figure 5",
     ("ciar:solvers", "figures.ciar"),
     "the discrete score grows exponentially, the continuous one does not",
-    "µs at 512 codes: interval [[ciar_solvers | interval | 512 codes]], enumeration of 8 tokens "
+    "µs at 512 codes, lowest and highest of 5 sweeps: interval [[ciar_solvers | interval | 512 codes]], enumeration of 8 "
+    "tokens "
     "[[ciar_solvers | discrete:8:generic | 512 codes]], water-filling of 100 [[ciar_solvers | discrete:100 | 512 codes]]",
     PARTLY,
     "enumeration grows so ([[ciar_solvers | discrete:6:generic | 512 codes]] for 6 tokens; "
@@ -224,7 +225,8 @@ ITEMS = (
     + "; CIAR at 40 % calls [[hosts_table10_dit | CIAR at 40 % calls | class accuracy, %]], with a weighted score "
     f"[[{FURTHER_DIT} | CIAR, weighted score, at 40 % calls | class accuracy, %]]",
     REVERSED,
-    "CIAR at 40 % calls over 25 steps of DDPM [[order | on denoising steps, CIAR is better than 25 steps]]; with a weighted "
-    "score over 25 of DDIM [[order | on denoising steps, CIAR that weighs them is better than 25 of DDIM]]",
+    "CIAR at 40 % calls over 25 steps of DDPM [[order | on denoising steps, CIAR is better than 25 steps]]; with this "
+    "project's weighted score over 25 of DDIM "
+    "[[order | on denoising steps, CIAR with this project's weighted score is better than 25 of DDIM]]",
   ),
 )

@@ -65,6 +65,7 @@ def test_steps_of_digits():
   assert [speed(label, 1) for label in (drafted[0], drafted[-1])] == [0.66, 0.42]
   assert [speed(label, 8) for label in (drafted[0], drafted[-1])] == [0.64, 0.31]
   assert max(speed(label, batch) for label in exact for batch in (1, 8)) < 0.7
+  assert [round(100 / 34.6 / speed(drafted[-1], batch)) for batch in (1, 8)] == [7, 9]  # plain passes for a round
   assert [round(speed(f"CIAR at {rate} % calls", 1), 1) for rate in (20, 40)] == [1.9, 1.4]
   assert round(speed("target, 25 steps", 1), 1) == 3.8 and speed("target, 50 steps", 8) > speed("CIAR at 20 % calls", 8)
 
