@@ -14,12 +14,14 @@ are cached under ``runs/tables``, named after weights, settings and code, so tha
 from __future__ import annotations
 
 import fnmatch
+import functools
 import importlib
 import json
 import logging
 import math
 import pkgutil
 import shlex
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from typing import Any
 import click
 
 from jaxspec.core.command_line import PATH, script, set_option
+from jaxspec.io.whole_files import write_whole
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -46,6 +49,10 @@ def main(
   official: Path | None, runs: Path, results: Path,
 ) -> None:  # fmt: skip
   logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+  if lists + renders + looks > 1:
+    raise click.UsageError("Give one of --list, --render and --outlook")
+  if assignments and (lists or renders or not names):
+    raise click.UsageError("Give --set with the names of tables to make")
   if renders:
     render_all(results, [file_name(name) for name in names])
   elif lists or not names:
@@ -53,6 +60,9 @@ def main(
   else:
     from experiments.engine.experiment import Lab
 
+    can_write(runs, "--runs")
+    if not looks:
+      can_write(results, "--results")
     lab = Lab(runs, retime=retime, official=official)
     for name in chosen(names):
       if looks:
@@ -115,10 +125,10 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
   logging.info("%s: %s", name, table.title)
   document = finite(table.frame(file_name(name), command_of(name, assignments)) | table.measure(lab))
   results.mkdir(parents=True, exist_ok=True)
-  (results / f"{file_name(name)}.json").write_text(json.dumps(document, indent=1) + "\n")
-  text = render(document)
-  (results / f"{file_name(name)}.md").write_text(text)
-  print(text)
+  written = {"json": json.dumps(document, indent=1) + "\n", "md": render(document)}
+  for suffix, text in written.items():
+    write_whole(results / f"{file_name(name)}.{suffix}", functools.partial(_write, text))
+  print(written["md"])
   return document
 
 
@@ -148,25 +158,55 @@ def finite(value: Any) -> Any:
   return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def can_write(folder: Path, option: str) -> None:
+  """Makes a folder, before the work whose results it gets.
+
+  Raises:
+    ValueError: if it cannot be written to.
+  """
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()
+  except OSError as error:
+    raise ValueError(f"Cannot write to {folder}: {error.strerror}, choose another {option}") from error
+
+
+def _write(text: str, path: Path) -> None:
+  path.write_text(text, encoding="utf-8")
+
+
 def documents(results: Path) -> dict[str, dict[str, Any]]:
-  """The documents of tables in a folder, by file name."""
-  found = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+  """The documents of tables in a folder, by file name.
+
+  Raises:
+    ValueError: for a file that is not JSON.
+  """
+  found = {}
+  for path in sorted(results.glob("*.json")):
+    try:
+      found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+      raise ValueError(f"Corrupt {path}: {error}; make its table again or remove it") from error
   return {name: document for name, document in found.items() if "kind" in document}
 
 
 def render_all(results: Path, names: Sequence[str]) -> None:
-  """Renders the tables of all or some documents in a folder.
+  """Renders the tables of all documents in a folder, or of those that match names and patterns.
 
   Raises:
-    ValueError: for a name without a document.
+    ValueError: for a folder without documents, or a name that matches none.
   """
   from experiments.engine.tables import render
 
   known = documents(results)
-  for name in names or known:
-    if name not in known:
-      raise ValueError(f"Must have a document in {results}, we instead got {name!r}")
-    (results / f"{name}.md").write_text(render(known[name]))
+  if not known and not names:
+    raise ValueError(f"Must have documents of tables (.json) in {results}, there are none")
+  for pattern in names or ["*"]:
+    found = fnmatch.filter(known, pattern)
+    if not found:
+      raise ValueError(f"Must have a document in {results}, we instead got {pattern!r}")
+    for name in found:
+      write_whole(results / f"{name}.md", functools.partial(_write, render(known[name])))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from jaxspec.methods.ciar import CALIBRATED_SCORE, calibrated_tau
 from jaxspec.rules.audited import TokenAudit
 from jaxspec.run.cloud_calls import cloud_calls
 
+LAYOUTS = "calls", "cloud"
 BASE_ROWS = (PLAIN.but(label=claims.PLAIN), PLAIN_AGAIN.but(label=f"{claims.PLAIN}, another seed"))
 
 
@@ -70,6 +71,16 @@ class Quality(Experiment):
   first_search: int = 0
   stored_thresholds: bool = False
   lift: Lift | None = None
+
+  def __post_init__(self):
+    if self.layout not in LAYOUTS:
+      raise ValueError(f"Must have a layout in {', '.join(LAYOUTS)}, we instead got {self.layout!r}")
+    if self.wanted <= 0 or self.margin < 0 or self.batch < 1 or self.timings < 0:
+      given = f"wanted {self.wanted}, margin {self.margin}, batch {self.batch} and timings {self.timings}"
+      raise ValueError(f"Must have wanted above 0, margin and timings from 0 and batch from 1, we instead got {given}")
+    labels = [row.name for row in (*BASE_ROWS, *self.rows)]
+    if self.subject and self.subject not in labels:
+      raise ValueError(f"Must have a subject in {', '.join(labels)}, we instead got {self.subject!r}")
 
   @property
   def kind(self) -> str:  # type: ignore[override]

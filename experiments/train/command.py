@@ -18,6 +18,7 @@ import jax
 
 from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.overrides import differences, override
+from jaxspec.training.distillation import run_record
 from jaxspec.training.train_state import TrainState
 from jaxspec.training.train_step import TrainStep
 
@@ -61,7 +62,9 @@ def main(
     if estimate is not None and estimates:
       print(f"{run.loop.num_steps} updates will take about {estimate(run):.1f} hours on this machine")
       return
-    train(run, run_dir or Path("runs") / name_of(run), resume, export)
+    folder = run_dir or Path("runs") / name_of(run)
+    run_record.begin(folder, type(run).__name__, run, {}, resume=resume)
+    train(run, folder, resume, export)
 
   if estimate is not None:
     help = "Time a few updates and print the hours of the whole run."

@@ -39,7 +39,7 @@ from experiments.train import edge_networks, interval_features
 from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.overrides import differences, override
 from jaxspec.io import checkpoints
-from jaxspec.io.bundle import Bundle, read_bundle
+from jaxspec.io.bundle import BUNDLE_FILE, Bundle, read_bundle
 from jaxspec.training.distillation.block_head_student import BlockHeadSettings
 from jaxspec.training.distillation.draft_student import DraftSettings
 from jaxspec.training.distillation.eagle_student import EagleSettings
@@ -71,6 +71,20 @@ class Training(NamedTuple):
   kind: str
   run: Any
   config: str = ""
+
+  def changed(self, assignments: Sequence[str]) -> Training:
+    """The training with other settings.
+
+    Raises:
+      ValueError: for an unknown setting, or one that makes the name.
+    """
+    run = override(self.run, assignments)
+    for name in ("seed", "guided", "num_layers"):
+      if getattr(run, name, None) != getattr(self.run, name, None):
+        raise ValueError(
+          f"Must have {name} as in the name {self.name}, we instead got {getattr(run, name)}: choose another NAME"
+        )
+    return self._replace(run=run)
 
   def command(self, run_dir: Path, out: Path, bundle: Path, captions: Path, samples: Path) -> list[str]:
     """The command that trains and exports it."""
@@ -179,10 +193,14 @@ def main(
   names: tuple[str, ...], bundle: Path, captions: Path, samples: Path, out: Path, runs: Path,
   assignments: tuple[str, ...], lists: bool,
 ) -> None:  # fmt: skip
-  wanted = chosen(names)
+  wanted = [one.changed(assignments) for one in chosen(names)]
+  if not (bundle / BUNDLE_FILE).is_file() and not out.exists():
+    raise ValueError(f"Must have a bundle with {BUNDLE_FILE} in --bundle, we instead got {bundle}")
   if not out.exists() and not lists:
-    shutil.copytree(bundle, out)
-  wanted = [one._replace(run=override(one.run, assignments)) for one in wanted]
+    copied = out.with_name(f".{out.name}.part")
+    shutil.rmtree(copied, ignore_errors=True)
+    shutil.copytree(bundle, copied)
+    copied.rename(out)
   found = read_bundle(out if out.exists() else bundle)
   missing = [one for one in wanted if not is_trained(one, found)]
   print(left(missing, found), flush=True)

@@ -37,6 +37,7 @@ from experiments.train.kept_inputs import kept_inputs
 from experiments.train.synonyms import colours_of_codes, synonym_nats
 from experiments.train.tokenizer import image_grid
 from jaxspec.core.network import Network
+from jaxspec.core.overrides import differences
 from jaxspec.core.types import ModelOutput
 from jaxspec.evaluation import scenes
 from jaxspec.families.token_images import VOCABULARY_FILE
@@ -106,6 +107,18 @@ class SceneRun:
   def __post_init__(self):
     if not 0 <= self.kept < self.model.num_tokens:
       raise ValueError(f"Must have kept of 0 to {self.model.num_tokens - 1}, we instead got {self.kept}")
+    for name, least in (("batch_size", 1), ("eval_images", 1), ("first_image", 0), ("cfg_scale", 0)):
+      if getattr(self, name) < least:
+        raise ValueError(f"Must have {name} from {least}, we instead got {getattr(self, name)}")
+    if not (0 <= self.caption_drop < 1 and 0 < self.top_p <= 1):
+      raise ValueError(
+        f"Must have caption_drop from 0 to below 1 and top_p above 0 and at most 1, we instead got {self.caption_drop} and "
+        f"{self.top_p}"
+      )
+    if unknown := set(self.materials) - {*scenes.TEXTURED_WORLD} or not self.materials:
+      raise ValueError(
+        f"Must have materials in {', '.join(scenes.TEXTURED_WORLD)}, we instead got {unknown or self.materials}"
+      )
 
 
 def _sampling(run: SceneRun) -> dict[str, float]:
@@ -113,14 +126,15 @@ def _sampling(run: SceneRun) -> dict[str, float]:
 
 
 def get_config(arg: str = "") -> SceneRun:
-  """Config of a run: ``""`` for two CPU cores, ``"whole"`` to end it on whole images (give ``start_from``), ``"textures"``
+  """Config of a run: ``""`` for two CPU cores, ``"whole"`` to end it on whole images from ``start_from``, ``"textures"``
   for the textured world, ``"gpu"`` for a larger model on an accelerator.
   """
   run = SceneRun()
   if arg == "whole":
     optimizer = dataclasses.replace(run.optimizer, learning_rate=5e-4, muon_learning_rate=2.5e-3, final_fraction=0.0)
     loop = dataclasses.replace(run.loop, num_steps=600, eval_every=200)
-    return dataclasses.replace(run, kept=0, batch_size=32, optimizer=optimizer, loop=loop, eval_images=96)
+    start = "runs/scenes-kept/bundle"
+    return dataclasses.replace(run, kept=0, batch_size=32, optimizer=optimizer, loop=loop, eval_images=96, start_from=start)
   if arg == "textures":
     optimizer = dataclasses.replace(run.optimizer, learning_rate=1e-3, muon_learning_rate=5e-3, final_fraction=0.05)
     return dataclasses.replace(
@@ -213,6 +227,15 @@ def init_params(run: SceneRun, vocabulary: Tokenizer):
   bundle = Path(run.start_from)
   params = {name: checkpoints.load(bundle / name).params for name in ("text", "target")}
   model = checkpoints.load(bundle / "target").config
+  for name, theirs, ours in (
+    ("text", checkpoints.load(bundle / "text").config, run.text),
+    ("model", dataclasses.replace(model, vocab_size=run.model.vocab_size), run.model),
+  ):
+    if theirs != ours:
+      changed = ", ".join(differences(theirs, ours))
+      raise ValueError(
+        f"Must have the {name} of {run.start_from}, whose weights the run starts from; it differs in {changed}"
+      )
   if model.vocab_size == run.model.vocab_size:
     return params
   old = dataclasses.replace(run, model=model, tokenizer=str(bundle / "tokenizer"), materials=scenes.FLAT_WORLD, kept=0)
@@ -287,6 +310,8 @@ def _make_step(run: SceneRun, optimizer):
 def _vocabulary(run: SceneRun) -> Tokenizer:
   if run.start_from is None:
     return learn_vocabulary(run)
+  if not (Path(run.start_from) / VOCABULARY_FILE).is_file():
+    raise ValueError(f"Must have a bundle with {VOCABULARY_FILE} in start_from, we instead got {run.start_from}")
   return text_tokenizer.load_text_tokenizer(Path(run.start_from) / VOCABULARY_FILE)
 
 

@@ -39,6 +39,7 @@ from jaxspec.io import checkpoints
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
 from jaxspec.training import train_state
+from jaxspec.training.distillation import run_record
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.run_log import read_metrics
 from jaxspec.training.train_loop import LoopConfig, fit
@@ -195,6 +196,7 @@ def main(
   logging.basicConfig(level=logging.WARNING)
   run_dir = run_dir or Path("runs/tokenizer")
   run = override(get_config(config), assignments)
+  run_record.begin(run_dir, type(run).__name__, run, {}, resume=resume)
   state = train(run, run_dir, resume, tensorboard)
   if export is None and grid is None and results is None:
     return

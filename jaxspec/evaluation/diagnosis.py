@@ -113,9 +113,10 @@ class Diagnosis:
     return float(np.mean(np.asarray(self.tokens.largest) < FLAT))
 
   @property
-  def has_synonyms(self) -> bool:
-    """Whether the nearest codes have, in the mean, at least the probability of the drawn token itself."""
-    return bool(np.mean(self.tokens.near) >= np.mean(self.tokens.own))
+  def has_synonyms(self) -> bool | None:
+    """Whether the nearest codes have, in the mean, at least the probability of the drawn token; None without codes."""
+    near = np.mean(self.tokens.near)
+    return None if np.isnan(near) else bool(near >= np.mean(self.tokens.own))
 
   def advice(self) -> list[str]:
     """What can gain here; sentences."""
@@ -133,6 +134,11 @@ class Diagnosis:
       found.append(
         f"Most tokens are uncertain ({self.flat:.0%} below {FLAT:g}), and near-synonyms share their probability. GSD, "
         "LANTERN and CIAR with merged codes can gain. Measure what they lose with jaxspec audit."
+      )
+    elif self.flat >= 0.5 and self.has_synonyms is None:
+      found.append(
+        f"Most tokens are uncertain ({self.flat:.0%} below {FLAT:g}), and without a code book near-synonyms are unknown. "
+        "Compare an exact and a relaxed method with jaxspec audit."
       )
     elif self.flat >= 0.5:
       found.append(
@@ -164,6 +170,8 @@ def diagnose(job: Job, rows: int, *, samples: int = 1, progress: Progress = SILE
     raise ValueError("Must have a temperature above 0 to diagnose, we instead got 0: every token is then certain")
   exact, edges = _exact_jobs(job), [name for name in pipeline.drafts if pipeline.drafts.family_name(name) == "inter_head"]
   steps = 1 + len(exact)
+  for name in (*edges, *filter(None, (draft_name(one.method) for one in exact))):
+    pipeline.drafts[name]  # loads it: a corrupt one is found before the decodes
   progress("Diagnosing")
   progress.step(0, steps, "decode", f"Decoding by {Plain.name}")
   plain = job.but(Plain())

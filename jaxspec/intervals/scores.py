@@ -77,7 +77,7 @@ class IntervalScore(ScoreFn):
 
   def __post_init__(self):
     if self.radius is not None and not 0 < self.radius < math.inf:
-      raise ValueError(f"Must have a radius above 0, we instead got {self.radius}")
+      raise ValueError(f"Must have a finite radius above 0, we instead got {self.radius}")
     check_combination(self.combination)
     if self.scaling not in SCALINGS:
       raise ValueError(f"Must have a scaling in {', '.join(SCALINGS)}, we instead got {self.scaling!r}")
@@ -272,7 +272,11 @@ def make_score(text: str, combination: str = "ensemble") -> ScoreFn:
     elif name == "discrete" and setting in DiscreteSet.SOLVERS:
       chosen["solver"] = setting
     else:
-      raise ValueError(f"Must have settings that score {name} knows, we instead got {setting!r}")
+      known = {
+        "interval": f"{', '.join((*Uncertainty.FORMS, *SCALINGS))} and {_RADIUS}NUMBER",
+        "discrete": f"a number of tokens, {', '.join((*DiscreteSet.FORMS, *DiscreteSet.SOLVERS))}",
+      }.get(name, "none")
+      raise ValueError(f"Must have settings of the score {name} ({known}), we instead got {setting!r}")
   if name == "random":
     return Random()
   if name == "discrete":

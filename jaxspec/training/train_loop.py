@@ -89,7 +89,7 @@ def fit(
     The final state.
   Raises:
     TrainingDiverged: if a logged loss is not finite.
-    ValueError: if a checkpoint is there and `resume` is off.
+    ValueError: if a checkpoint is there and `resume` is off, or one of more updates.
   """
   run_dir = Path(run_dir)
   with TrainCheckpoints(run_dir / "checkpoints", keep=config.keep_checkpoints) as checkpoints:
@@ -99,6 +99,8 @@ def fit(
         raise ValueError(f"Must have a new run folder or resume a run, we instead got checkpoints in {run_dir}")
       state = checkpoints.restore(state)
     first = step = int(state.step)
+    if step > config.num_steps:
+      raise ValueError(f"Must have a run of at most {config.num_steps} updates in {run_dir}, we instead got one of {step}")
     last = config.num_steps if config.stop_after is None else min(config.num_steps, first + config.stop_after)
     board = run_dir / "tensorboard" if tensorboard else None
     with (

@@ -12,6 +12,7 @@ from jaxspec.io import shipped
 from jaxspec.io.bundle import read_bundle, write_bundle
 from jaxspec.models.heads.inter_head import InterHeadConfig
 from tests.cli.fake_bundle import DRAFT, make_fake_bundle, save_random
+from tests.exit_status import status_of
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,20 @@ def test_commands_have_what_differs_from_their_defaults(bundle):
   words = changed("inter-2-features").command(*places)[1:]
   assert words[:4] == ["-m", "experiments.train.interval_features", "--config", "inter-2"]
   assert settings(words) == {f"bundle={bundle}", "captions=captions.txt", "samples=samples.npz"}
+
+
+@pytest.mark.parametrize("name, assignment", [("inter-2", "seed=5"), ("draft-1", "num_layers=3")])
+def test_a_setting_of_the_name_is_refused(name, assignment):
+  (training,) = devices.chosen([name])
+  with pytest.raises(ValueError, match=f"as in the name {name}, we instead got {assignment[-1]}"):
+    training.changed([assignment])
+
+
+def test_nothing_is_copied_for_a_wrong_command(tmp_path, bundle, capsys):
+  out = tmp_path / "out"
+  for words in (["--set", "nosuch=3"], ["--bundle", tmp_path / "nothing"]):
+    assert status_of(devices.main, "eagle", "--bundle", bundle, "--out", out, *words) == 2
+    assert capsys.readouterr().err.count("\n") == 1 and not out.exists()
 
 
 def test_patterns_and_names():

@@ -43,6 +43,13 @@ def test_list_names_every_table(capsys):
     (["scenes:gsd_groups", "--set", "bundle=nowhere"], "nowhere"),
     (["--render", "cspd:gamma_mar"], "cspd_gamma_mar"),
     (["scenes:speed", "--outlook"], "scenes:speed"),
+    (["--render"], "documents of tables"),
+    (["--list", "--render"], "one of --list, --render and --outlook"),
+    (["--set", "batch=2"], "with the names of tables"),
+    (["--render", "scenes:*", "--set", "batch=2"], "with the names of tables"),
+    (["scenes:gsd_groups", "--set", "subject=nothing"], "a subject in plain decoding"),
+    (["scenes:gsd_groups", "--set", "layout=nothing"], "a layout in calls, cloud"),
+    (["scenes:gsd_groups", "--set", "wanted=0"], "wanted above 0"),
   ],
   ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
@@ -50,6 +57,27 @@ def test_one_line_and_status_2(arguments, words, capsys, tmp_path):
   assert status_of(run.main, *arguments, "--runs", tmp_path, "--results", tmp_path) == 2
   found = capsys.readouterr()
   assert found.err.startswith("Error: ") and found.err.count("\n") == 1 and words in found.err
+
+
+@pytest.mark.parametrize("option", ["--runs", "--results"])
+def test_a_folder_that_cannot_be_written_is_found_before_the_work(option, capsys, tmp_path):
+  (file := tmp_path / "file").touch()
+  folders = {"--runs": tmp_path, "--results": tmp_path} | {option: file / "below"}
+  assert status_of(run.main, "bench:codec", *(word for pair in folders.items() for word in pair)) == 2
+  assert capsys.readouterr().err == f"Error: Cannot write to {file / 'below'}: Not a directory, choose another {option}\n"
+
+
+def test_a_truncated_document_is_named(capsys, tmp_path):
+  (tmp_path / "scenes_exact.json").write_text('{"kind": ')
+  assert status_of(run.main, "--render", "--results", tmp_path) == 2
+  assert f"Corrupt {tmp_path / 'scenes_exact.json'}: " in capsys.readouterr().err
+
+
+def test_a_pattern_renders_its_documents(tmp_path):
+  for name in ("scenes_exact", "scenes_rows", "sqs_budget"):
+    (tmp_path / f"{name}.json").write_text((run.RESULTS / f"{name}.json").read_text())
+  assert status_of(run.main, "--render", "scenes:*", "--results", tmp_path) == 0
+  assert sorted(path.name for path in tmp_path.glob("*.md")) == ["scenes_exact.md", "scenes_rows.md"]
 
 
 def test_patterns_stand_for_tables():

@@ -48,7 +48,7 @@ def tiny_run():
 
 def _fit(tiny_run, path, **kwargs):
   create, step, batch_fn = tiny_run
-  config = LoopConfig(num_steps=STEPS, log_every=1, **(dict(checkpoint_every=2) | kwargs.pop("loop", {})))
+  config = LoopConfig(**(dict(num_steps=STEPS, log_every=1, checkpoint_every=2) | kwargs.pop("loop", {})))
   return fit(config, create(), step, batch_fn, run_dir=path, **kwargs)
 
 
@@ -91,6 +91,8 @@ def test_a_finished_run_does_nothing(tiny_run, tmp_path):
   np.testing.assert_array_equal(again.ema["codebook"], first.ema["codebook"])
   with pytest.raises(ValueError, match="resume"):
     _fit(tiny_run, tmp_path, resume=False)
+  with pytest.raises(ValueError, match=f"at most 2 updates in .*, we instead got one of {STEPS}"):
+    _fit(tiny_run, tmp_path, loop=dict(num_steps=2))
 
 
 def test_evaluation_samples_and_reports(tiny_run, tmp_path):

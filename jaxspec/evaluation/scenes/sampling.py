@@ -104,6 +104,7 @@ def sample_request(
   """
   if task not in TASKS or split not in SPLITS:
     raise ValueError(f"Must have a task among {TASKS} and a split among {SPLITS}, we instead got {task!r} and {split!r}")
+  said = tuple(name for name in SAID_MATERIALS if name in materials)
   wanted = split == "held_out"
   if wanted and task not in HELD_OUT_TASKS:
     raise ValueError(f"Must have a task among {HELD_OUT_TASKS} for held-out requests, we instead got {task!r}")
@@ -115,8 +116,8 @@ def sample_request(
       continue
     if generator.random() < _SAY_BACKGROUND:
       request = dataclasses.replace(request, background=_one_of(generator, request.backgrounds))
-    if len(materials) > 1 and generator.random() < _SAY_MATERIAL:
-      request = dataclasses.replace(request, material=_one_of(generator, SAID_MATERIALS))
+    if len(materials) > 1 and said and generator.random() < _SAY_MATERIAL:
+      request = dataclasses.replace(request, material=_one_of(generator, said))
     return request
 
 

@@ -38,6 +38,12 @@ def test_a_seed_and_a_number_name_an_image():
   assert draw_scene(3, 5) != draw_scene(4, 5) and draw_scene(3, 5) != draw_scene(3, 6)
 
 
+def test_captions_name_the_materials_of_their_world():
+  captions = [draw_scene(0, number, materials=("flat", "wood"))[0] for number in range(200)]
+  assert any("wood" in caption for caption in captions)
+  assert not any(material in caption for caption in captions for material in ("water", "marble", "cloth"))
+
+
 def test_these_images_stay_the_same():
   assert draw_scene(0, 0)[0] == "a large yellow circle"
 
