@@ -43,6 +43,10 @@ def _rival(name: str) -> Order:
 
 ORDERS = (
   *(_rival(name) for name in ("Entropy", "max-prob", "Random", "CoDe(0.3)")),
+  *(
+    Order(f"CIAR at 30 % calls is better than {name}", CIAR, "scenes_ciar_comparison_30", "CIAR", label)
+    for name, label in (("LANTERN", "LANTERN, delta 0.2, k 1,000"), ("EAGLE-2", "EAGLE-2"))
+  ),
   Order("CIAR's score is better than Entropy where codes have near-synonyms", CIAR, "lifted_ciar_30", "CIAR, radius 0.5",
         "Entropy"),
   Order("continuous intervals are better than discrete sets", CIAR, "scenes_ciar_discrete", "CIAR", "k 50, upper"),

@@ -3,7 +3,7 @@
 from experiments.engine.reproduction import IMPOSSIBLE, NO_ORDER, OPEN, PARTLY, REVERSED, SAME, Item
 
 AT_30, FURTHER_DIT = "scenes_ciar_comparison_30", "hosts_further_dit"
-GREEDY = "scenes_ciar_greedy"
+GREEDY, LANTERN = "scenes_ciar_greedy", "LANTERN, delta 0.2, k 1,000"
 ITEMS = (
   Item(
     "Figure 1a, approved tokens",
@@ -33,11 +33,14 @@ ITEMS = (
     ("scenes_ciar:comparison_30",),
     "FID of Stage I: cloud alone 23.7, CIAR 24.2, Entropy-Lens 24.6, EAGLE-2 25.1, LANTERN 25.5, CoDe 35.7",
     f"correct images, %: cloud alone [[{AT_30} | plain decoding | correct, %]], CIAR [[{AT_30} | CIAR | correct, %]], "
-    f"Entropy-Lens [[{AT_30} | Entropy-Lens | correct, %]], CoDe [[{AT_30} | CoDe(0.3) | correct, %]]",
-    SAME,
+    f"Entropy-Lens [[{AT_30} | Entropy-Lens | correct, %]], EAGLE-2 [[{AT_30} | EAGLE-2 | correct, %]] at "
+    f"[[{AT_30} | EAGLE-2 | cloud calls, %]] % calls, LANTERN [[{AT_30} | {LANTERN} | correct, %]] at "
+    f"[[{AT_30} | {LANTERN} | cloud calls, %]] % calls, CoDe [[{AT_30} | CoDe(0.3) | correct, %]]",
+    PARTLY,
     f"cloud alone [[{AT_30} | plain decoding | difference, points]] points, Entropy-Lens "
-    f"[[{AT_30} | Entropy-Lens | difference, points]], CoDe [[{AT_30} | CoDe(0.3) | difference, points]] against CIAR; "
-    "images were read by an earlier decoder; EAGLE-2 and LANTERN are in other tables",
+    f"[[{AT_30} | Entropy-Lens | difference, points]], CoDe [[{AT_30} | CoDe(0.3) | difference, points]] against CIAR, as "
+    "published; EAGLE-2 [[order | CIAR at 30 % calls is better than EAGLE-2]], LANTERN "
+    "[[order | CIAR at 30 % calls is better than LANTERN]]",
   ),
   Item(
     "Table 1, FID, CLIP, F1, HPSv2",
