@@ -16,21 +16,23 @@ def test_maps_of_digits():
   change = lambda label, metric: rows[label]["minus_first"][metric]
   for label in ("draft alone", *(f"CoDe, {first} of 6 scales" for first in (2, 3, 4, 5))):
     found = change(label, "class_accuracy")
-    assert found["adjusted"] < 0.05 and found["value"] < -0.065, label
+    assert found["adjusted"] < 0.05 and found["value"] <= -0.065, label
   for rate in (20, 30, 40):
     found = change(f"CIAR at {rate} % calls", "class_accuracy")
-    assert found["adjusted"] > 0.05 and -0.0245 < found["value"] < -0.015
-    assert (change(f"CIAR at {rate} % calls", "kid_digits")["adjusted"] < 0.05) == (rate != 30)
+    assert found["adjusted"] > 0.05 and -0.0225 < found["value"] <= -0.015
+    assert (change(f"CIAR at {rate} % calls", "kid_digits")["adjusted"] < 0.05) == (rate == 20)
   for label in ("exact, map rule, gamma 2", "exact, place rule, gamma 2"):
     assert min(change(label, metric)["adjusted"] for metric in ("class_accuracy", "kid_digits")) > 0.05
-  assert detectable_points("hosts_table10_var", ("exact",)) == [3.8, 3.9]
+  assert detectable_points("hosts_table10_var", ("exact",)) == [3.7, 3.9]
+  calls = {"map rule, gamma 2": 4.15, "place rule, gamma 2": 4.39, "map rule, gamma 3": 3.96}
+  assert {label: round(rows[f"exact, {label}"]["figures"]["calls_per_image"], 2) for label in calls} == calls
   lines = {line.split("|")[1].strip(): line.split("|") for line in table_of("hosts_table10_var")}
   speed = lambda start, batch: [
     float(cells[12 + (batch == 8)].split()[0]) for label, cells in lines.items() if label.startswith(start)
   ]
   of = lambda start, batch: (min(speed(start, batch)), max(speed(start, batch)))
-  assert of("exact", 1) == (0.63, 0.72) and of("exact", 8) == (0.38, 0.56) and of("CIAR", 1) == (0.79, 0.82)
-  assert of("CoDe", 1) == (1.18, 1.52) and 3 < speed("draft alone", 1)[0] < 4
+  assert of("exact", 1) == (0.69, 0.78) and of("exact", 8) == (0.39, 0.57) and of("CIAR", 1) == (0.87, 0.88)
+  assert of("CoDe", 1) == (1.28, 1.64) and 3 < speed("draft alone", 1)[0] < 4
 
 
 def test_steps_of_digits():
@@ -140,6 +142,19 @@ def test_acceptance_of_continuous_tokens():
   for rule, values in (("published", [0.69, 0.67, 0.64]), ("exact", [0.68, 0.66, 0.63])):
     found = [guided[rule, 4, scale] for scale in (1.0, 2.0, 3.0)]
     assert [one["value"] for one in found] == pytest.approx(values, abs=0.0051) and found[0]["low"] > found[2]["high"]
+
+
+def test_the_released_program_on_digits():
+  """results/continuous_tokens.md: images of whole blocks beside the target in as many iterations."""
+  rows = rows_of("cspd_digits_blocks_mar")
+  change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if "minus_first" in row}
+  assert [label for label, one in change.items() if one["adjusted"] < 0.05] == ["draft alone"]
+  assert round(100 * change["draft alone"]["value"]) == -17
+  calls = [rows[f"program, gamma {gamma}"]["figures"]["calls_per_image"] for gamma in (4, 8, 16, 32)]
+  assert calls == [17, 9, 5, 3] == [rows[f"target, {n} iterations"]["figures"]["calls_per_image"] for n in (17, 9, 5, 3)]
+  assert [round(value) for value in detectable_points("cspd_digits_blocks_mar", tuple(change))] == [14, 17]
+  accepted = [rows[f"program, gamma {gamma}"]["figures"]["alpha"]["value"] for gamma in (4, 8, 16, 32)]
+  assert 0.49 < min(accepted) < max(accepted) < 0.51
 
 
 def test_acceptance_of_the_mar_pair():

@@ -14,6 +14,7 @@ from experiments.run import RESULTS
 from jaxspec.methods import METHODS
 from jaxspec.rules.distances import distance_table
 from jaxspec.run.loading import load_pipeline
+from jaxspec.statistics import correct_table, paired_share_difference
 from tests.experiments.measured import committed, rows_of, table_of, verdicts_of
 
 
@@ -305,6 +306,31 @@ def test_gumbel_drafts_again():
   one = again.difference
   assert [round(-100 * value, 1) for value in (one.value, one.high, one.low)] == [-0.6, -3.2, 2.0]
   assert round(100 * again.detectable, 1) == 4.6
+
+
+def test_a_target_that_is_trained_on():
+  """checkpoints/scenes/README.md, evaluation.md: more updates change neither share; the textured target's evaluations."""
+  document = json.loads((RESULTS / "scenes_target.json").read_text())
+  shares, found = [], {}
+  for split, images in document["right"].items():
+    further, shipped = (np.array(images[name], bool) for name in ("trained on", "shipped"))
+    shares.append([round(100 * float(one.mean()), 1) for one in (further, shipped)])
+    found[split] = paired_share_difference(further, shipped)
+  assert shares == [[72.5, 72.1], [41.4, 41.8]] and document["runs"][0]["eval"][-1]["step"] == 1600
+  one, other = correct_table(found).values()
+  points = lambda verdict: [round(100 * value, 1) for value in verdict.difference[:3]]
+  assert points(one) == [0.4, -3.8, 4.6] and points(other) == [-0.4, -4.8, 4.0]
+  assert [round(100 * verdict.detectable, 1) for verdict in (one, other)] == [6.6, 7.0]
+  half, whole, *_ = json.loads((RESULTS / "textures_target.json").read_text())["runs"]
+  percent = lambda row, *names: [round(100 * row[name]) for name in names]
+  assert percent(half["eval"][0], "right_train", "right_held_out") == [48, 21]
+  assert percent(whole["eval"][-1], "right_train", "right_held_out", "all_objects", "all_count", "all_relation") == [
+    42,
+    8,
+    78,
+    61,
+    8,
+  ]
 
 
 def test_bias_of_walks():
