@@ -208,7 +208,7 @@ ITEMS = (
   Item(
     "Table 10, VAR",
     ("hosts:table10_var",),
-    "FID: VAR-d24 2.11, CoDe 2.26, CIAR 2.34, VAR-d20 2.61; CoDe 2.90 times as fast, CIAR 2.60",
+    "FID: VAR-d24 2.11, CoDe 2.26, CIAR 2.34, VAR-d20 2.61; CoDe 2.90 times as fast as VAR-d30, CIAR 2.60 times as VAR-d24",
     "class accuracy, %: target [[hosts_table10_var | target | class accuracy, %]], CIAR at 30 % calls "
     "[[hosts_table10_var | CIAR at 30 % calls | class accuracy, %]], CoDe with 33 % "
     "[[hosts_table10_var | CoDe, 2 of 6 scales | class accuracy, %]]; speed "
