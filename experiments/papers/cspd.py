@@ -1,12 +1,13 @@
 """CSpD, continuous speculative decoding (arXiv 2411.11925)."""
 
-from experiments.engine.reproduction import IMPOSSIBLE, NO_ORDER, NOT_DRAWN, OPEN, REVERSED, SAME, Item
+from experiments.engine.reproduction import IMPOSSIBLE, NO_ORDER, NOT_DRAWN, OPEN, SAME, Item
 
 ALIGN, GAMMA, PREFIX, GUIDED = (f"cspd_{name}_causal" for name in ("alignment", "gamma", "prefix", "guidance"))
 BLOCKS = "cspd_digits_blocks_mar"
 ENDS, RELEASED = "cspd_ends_mar", "acceptance rule=released"
 GAMMA_MAR, ALIGN_MAR = "cspd_gamma_mar", "cspd_alignment_mar"
 PUBLISHED, UNALIGNED = "acceptance rule=published", "acceptance rule=published, not aligned"
+EXACT = "acceptance rule=exact"
 DIGITS, MAR = "cspd_digits_causal", "cspd_digits_mar"
 SPEED = "speed over target | batch=1"
 ITEMS = (
@@ -97,10 +98,12 @@ ITEMS = (
     f"[[{PREFIX} | 8 | alpha | {PUBLISHED} | target prefix=0.15]]; calls "
     f"[[{PREFIX} | 8 | target calls | {PUBLISHED} | target prefix=0]] to "
     f"[[{PREFIX} | 8 | target calls | {PUBLISHED} | target prefix=0.15]]",
-    REVERSED,
-    f"of 0 and 15 % [[apart | {PREFIX} | 8 | alpha | {PUBLISHED} | target prefix=0 ;; {PREFIX} | 8 | alpha | {PUBLISHED} "
-    "| target prefix=0.15]]; acceptance is highest at the first tokens here "
-    f"([[{DIGITS} | published, gamma 8 | accepted along the row, %]] along the row), in the paper lowest; on the "
+    OPEN,
+    f"of 0 and 15 %, published rule [[apart | {PREFIX} | 8 | alpha | {PUBLISHED} | target prefix=0 ;; {PREFIX} | 8 | "
+    f"alpha | {PUBLISHED} | target prefix=0.15]]; with the exact rule, where alpha falls, [[apart | {PREFIX} | 8 | "
+    f"alpha | {EXACT} | target prefix=0 ;; {PREFIX} | 8 | alpha | {EXACT} | target prefix=0.15]]; acceptance is highest at "
+    f"the first tokens here ([[{DIGITS} | published, gamma 8 | "
+    f"accepted along the row, %]] along the row), in the paper lowest; on the "
     "MAR pair [[apart | cspd_prefix_mar | 8 | alpha | acceptance rule=released | target prefix=0 ;; cspd_prefix_mar | 8 | "
     "alpha | acceptance rule=released | target prefix=0.15]]; without speed",
   ),
