@@ -157,6 +157,18 @@ def test_the_released_program_on_digits():
   assert 0.49 < min(accepted) < max(accepted) < 0.51
 
 
+def test_digits_without_guidance():
+  """results/continuous_tokens.md: the MAR pair without guidance."""
+  rows = rows_of("cspd_digits_plain_mar")
+  change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if "minus_first" in row}
+  assert [label for label, one in change.items() if one["adjusted"] < 0.05] == ["draft alone"]
+  assert round(100 * change["draft alone"]["value"], 1) == -16.7
+  assert rows["target"]["metrics"]["class_accuracy"]["value"] == pytest.approx(0.575)
+  assert [round(value) for value in detectable_points("cspd_digits_plain_mar", tuple(change))] == [17, 25]
+  calls = [round(rows[f"{name}, gamma 4"]["figures"]["calls_per_image"]) for name in ("exact", "released")]
+  assert calls == [44, 16]
+
+
 def test_acceptance_of_the_mar_pair():
   """results/continuous_tokens.md: alignment and draft length on the MAR pair."""
   alpha = lambda name: {
