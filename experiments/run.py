@@ -14,7 +14,6 @@ are cached under ``runs/tables``, named after weights, settings and code, so tha
 from __future__ import annotations
 
 import fnmatch
-import functools
 import importlib
 import json
 import logging
@@ -127,7 +126,7 @@ def make(name: str, assignments: Sequence[str], lab: Any, results: Path) -> dict
   results.mkdir(parents=True, exist_ok=True)
   written = {"json": json.dumps(document, indent=1) + "\n", "md": render(document)}
   for suffix, text in written.items():
-    write_whole(results / f"{file_name(name)}.{suffix}", functools.partial(_write, text))
+    _write(results / f"{file_name(name)}.{suffix}", text)
   print(written["md"])
   return document
 
@@ -171,8 +170,8 @@ def can_write(folder: Path, option: str) -> None:
     raise ValueError(f"Cannot write to {folder}: {error.strerror}, choose another {option}") from error
 
 
-def _write(text: str, path: Path) -> None:
-  path.write_text(text, encoding="utf-8")
+def _write(file: Path, text: str) -> None:
+  write_whole(file, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def documents(results: Path) -> dict[str, dict[str, Any]]:
@@ -206,7 +205,7 @@ def render_all(results: Path, names: Sequence[str]) -> None:
     if not found:
       raise ValueError(f"Must have a document in {results}, we instead got {pattern!r}")
     for name in found:
-      write_whole(results / f"{name}.md", functools.partial(_write, render(known[name])))
+      _write(results / f"{name}.md", render(known[name]))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,15 @@ WEIGHTED = (BASE, *(f"{BASE}-{name}" for name in edge_networks.SWEEP))
 FEATURES = "interval_features"
 
 
+def draft_name(run: DraftSettings) -> str:
+  """Name of a draft network in its bundle."""
+  return f"draft-{run.num_layers}"
+
+
+# Kinds whose settings make the name.
+NAMES = {"inter-head": edge_networks.name_of, FEATURES: interval_features.name_of, "draft": draft_name}
+
+
 class Training(NamedTuple):
   """One network.
 
@@ -79,11 +88,8 @@ class Training(NamedTuple):
       ValueError: for an unknown setting, or one that makes the name.
     """
     run = override(self.run, assignments)
-    for name in ("seed", "guided", "num_layers"):
-      if getattr(run, name, None) != getattr(self.run, name, None):
-        raise ValueError(
-          f"Must have {name} as in the name {self.name}, we instead got {getattr(run, name)}: choose another NAME"
-        )
+    if self.kind in NAMES and (name := NAMES[self.kind](run)) != self.name:
+      raise ValueError(f"Must have settings of {self.name}, we instead got those of {name}: choose that NAME")
     return self._replace(run=run)
 
   def command(self, run_dir: Path, out: Path, bundle: Path, captions: Path, samples: Path) -> list[str]:
@@ -114,7 +120,7 @@ def trainings() -> list[Training]:
   """All networks in the order of their training; an edge network comes before its interval features."""
   found = [Training("eagle", "eagle", EagleSettings()), Training("block-2", "block-head", BlockHeadSettings())]
   found += [Training("spatial", "spatial", SpatialSettings())]
-  found += [Training(f"draft-{layers}", "draft", DraftSettings(num_layers=layers)) for layers in (1, 2)]
+  found += [Training(draft_name(run), "draft", run) for run in (DraftSettings(num_layers=layers) for layers in (1, 2))]
   for seed in SEEDS:
     for config in dict.fromkeys((*DEPTHS, *HEADS, *ABLATED, *WEIGHTED)):
       run = dataclasses.replace(edge_networks.get_config(config), seed=seed)

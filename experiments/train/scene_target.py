@@ -225,10 +225,11 @@ def init_params(run: SceneRun, vocabulary: Tokenizer):
     text_key, target_key = jax.random.split(jax.random.key(run.seed))
     return {"text": text_encoder_fns(run.text).init(text_key), "target": llamagen_fns(run.model).init(target_key)}
   bundle = Path(run.start_from)
-  params = {name: checkpoints.load(bundle / name).params for name in ("text", "target")}
-  model = checkpoints.load(bundle / "target").config
+  loaded = {name: checkpoints.load(bundle / name) for name in ("text", "target")}
+  params = {name: one.params for name, one in loaded.items()}
+  model = loaded["target"].config
   for name, theirs, ours in (
-    ("text", checkpoints.load(bundle / "text").config, run.text),
+    ("text", loaded["text"].config, run.text),
     ("model", dataclasses.replace(model, vocab_size=run.model.vocab_size), run.model),
   ):
     if theirs != ours:

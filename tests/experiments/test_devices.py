@@ -62,10 +62,13 @@ def test_commands_have_what_differs_from_their_defaults(bundle):
   assert settings(words) == {f"bundle={bundle}", "captions=captions.txt", "samples=samples.npz"}
 
 
-@pytest.mark.parametrize("name, assignment", [("inter-2", "seed=5"), ("draft-1", "num_layers=3")])
-def test_a_setting_of_the_name_is_refused(name, assignment):
+@pytest.mark.parametrize(
+  "name, assignment, other",
+  [("inter-2", "seed=5", "inter-2-seed5"), ("inter-2", "num_heads=3", "inter-2x3"), ("draft-1", "num_layers=3", "draft-3")],
+)
+def test_a_setting_of_the_name_is_refused(name, assignment, other):
   (training,) = devices.chosen([name])
-  with pytest.raises(ValueError, match=f"as in the name {name}, we instead got {assignment[-1]}"):
+  with pytest.raises(ValueError, match=f"settings of {name}, we instead got those of {other}: choose that NAME"):
     training.changed([assignment])
 
 
