@@ -18,7 +18,7 @@ import jax
 
 from jaxspec.core.command_line import PATH, script, set_option
 from jaxspec.core.overrides import differences, override
-from jaxspec.training.distillation import run_record
+from jaxspec.training import run_record
 from jaxspec.training.train_state import TrainState
 from jaxspec.training.train_step import TrainStep
 

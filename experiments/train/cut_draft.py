@@ -43,7 +43,7 @@ from jaxspec.models.conditions import Prompt
 from jaxspec.models.language.llama import LlamaConfig, llama_fns
 from jaxspec.rules.exact_distribution import total_variation
 from jaxspec.run.decoder import Decoder
-from jaxspec.training import train_state
+from jaxspec.training import run_record, train_state
 from jaxspec.training.common_losses import distillation_kl
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.train_loop import LoopConfig, fit
@@ -154,6 +154,7 @@ def train(run: CutRun, source: Path, run_dir: Path, resume: bool = True) -> tupl
     raise ValueError(f"Must have a network of the Llama family, {source} is another")
   config, params = cut(target.config, target.params, run.num_layers)
   fns = llama_fns(config)
+  run_record.begin(run_dir, type(run).__name__, run, {"target": checkpoints.digest(source).hex()[:16]}, resume=resume)
   texts = written_texts(run, target, language_tokenizer.load_tokenizer(source), run_dir / "texts.npz")
   train_texts, held_out = texts[: -run.num_held_out], texts[-run.num_held_out :]
   del params[EMBEDDING]  # the target's, which `frozen` holds

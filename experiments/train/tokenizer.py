@@ -38,8 +38,7 @@ from jaxspec.evaluation.scenes import FLAT_WORLD, TEXTURED_WORLD
 from jaxspec.io import checkpoints
 from jaxspec.models.tokenizers.patch_vq import PatchVQConfig, patch_vq_fns
 from jaxspec.models.tokenizers.tokenizer_fns import TokenizerFns, from_uint8, to_uint8
-from jaxspec.training import train_state
-from jaxspec.training.distillation import run_record
+from jaxspec.training import run_record, train_state
 from jaxspec.training.optimizer import OptimizerConfig, make_optimizer
 from jaxspec.training.run_log import read_metrics
 from jaxspec.training.train_loop import LoopConfig, fit

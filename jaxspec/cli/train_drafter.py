@@ -183,7 +183,7 @@ def _checked(kind: str, settings: Any, options: dict[str, Any]) -> _Run:
   from jaxspec.core import mesh as meshes
   from jaxspec.io import checkpoints
   from jaxspec.models.conditions import Caption
-  from jaxspec.training.distillation import run_record
+  from jaxspec.training import run_record
   from jaxspec.training.distillation.drawn_samples import Drawing
   from jaxspec.training.distillation.student import teacher
   from jaxspec.training.distillation.training import check_devices

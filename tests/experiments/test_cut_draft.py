@@ -71,5 +71,7 @@ def test_a_run_goes_from_texts_to_a_trained_draft(tmp_path):
   assert 0 < figures["cut"] < figures["trained"] <= 1
   again = train(run, target, tmp_path / "run")[2]  # all parts exist already
   assert again == figures
+  with pytest.raises(ValueError, match="resume .* with its ridge 0.01, we instead got 0.1"):
+    train(dataclasses.replace(run, ridge=0.1), target, tmp_path / "run")
   with pytest.raises(ValueError, match="held-out"):
     train(dataclasses.replace(run, num_held_out=0), target, tmp_path / "other")

@@ -1,4 +1,4 @@
-"""What drafters are trained on and by: samples and their files, the outputs of the target, masks, devices, records."""
+"""What drafters are trained on and by: samples and their files, the outputs of the target, masks, devices."""
 
 import dataclasses
 
@@ -10,7 +10,6 @@ import pytest
 
 from jaxspec import load_pipeline
 from jaxspec.core.footprint import tree_bytes
-from jaxspec.training.distillation import run_record
 from jaxspec.training.distillation.drawn_samples import Drawing, draw_samples, encode_images, image_side
 from jaxspec.training.distillation.eagle_student import EagleSettings
 from jaxspec.training.distillation.samples import Samples
@@ -149,19 +148,3 @@ def test_settings_that_do_not_fit_are_named():
     STUDENTS["eagle"].settings().check(tiny.checkpoint(tiny.MAR, "own"))
   with pytest.raises(ValueError, match="that 3 devices divide, we instead got 16"):
     check_devices(DistillationSettings(), 3)
-
-
-def test_a_run_is_resumed_with_its_settings_only(tmp_path):
-  settings = EagleSettings()
-  begin = lambda settings, data=1, resume=True: run_record.begin(tmp_path, "eagle", settings, {"of": data}, resume=resume)
-  begin(settings)
-  begin(dataclasses.replace(settings, loop=dataclasses.replace(settings.loop, eval_every=7, stop_after=3)))
-  with pytest.raises(ValueError, match="resume .* with its noise 0.1, we instead got 0.2: choose another --run-dir"):
-    begin(dataclasses.replace(settings, noise=0.2))
-  with pytest.raises(ValueError, match="with its of 1, we instead got 2"):
-    begin(settings, 2)
-  with pytest.raises(ValueError, match="new run folder"):
-    begin(settings, resume=False)
-  (tmp_path / "run.json").write_text("{")
-  with pytest.raises(ValueError, match="Corrupt .*run.json"):
-    begin(settings)

@@ -20,9 +20,9 @@ def begin(run_dir: Path, kind: str, settings: Any, data: dict[str, Any], *, resu
   """Writes the record of a new run, or checks that of an old one.
 
   Args:
-    kind: of the student.
+    kind: of the training.
     settings: a dataclass.
-    data: origin of the samples, as JSON.
+    data: origin of what it learns from, as JSON.
   Raises:
     ValueError: if the folder has a run and ``resume`` is off, or a run with other settings; or if it cannot be written.
   """
