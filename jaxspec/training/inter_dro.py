@@ -11,10 +11,14 @@ c + r, c - r``:
 The weights w are the maximiser of the KL-regularised inner problem. They are therefore constants of the gradient, which is
 that of ``logsumexp(alpha e) / alpha``. They depend on the whole batch: accumulating micro-batches would change them.
 
-Two facts follow from the formulas. CE and KL to a frozen distribution have the same gradient, so only the sum of lambda_p
-and lambda_kl acts on the centre. Softmax ignores a common shift, so the loss does not change under ``r -> r + constant``.
-The *level* of the radii, and with it the scale of U, therefore follows from initialisation and weight decay. Two further
-terms fix the level. They are not from the paper and are off by default.
+Three facts follow from the formulas.
+
+1. CE and KL to a frozen distribution have the same gradient, so only the sum of lambda_p and lambda_kl acts on the centre.
+2. Softmax ignores a common shift, so the loss does not change under ``r -> r + constant``. The *level* of the radii, and
+   with it the scale of U, therefore follows from initialisation and weight decay. Two further terms fix the level. They are
+   not from the paper and are off by default.
+3. Splitting codes into M equal synonyms changes the gradient by a code's centre and radius through w alone: the error of a
+   position grows by log M times the probability of the split codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Inter-DRO loss: its terms by hand, its gradient conventions, and its two structural facts."""
+"""The Inter-DRO loss: its terms by hand, its gradient conventions, and its three structural facts."""
 
 import dataclasses
 
@@ -108,6 +108,38 @@ def test_invalid_positions_have_no_gradient():
   intervals, cloud = case()
   gradient = jax.grad(lambda c: inter_dro(intervals._replace(centre=c), cloud, InterDro(), VALID)[0])(intervals.centre)
   assert not np.asarray(gradient)[~VALID].any() and np.asarray(gradient)[VALID].any()
+
+
+def test_equal_synonyms_change_the_weights_of_positions_alone():
+  """A code that is split into equal ones has the same gradient; errors grow by log M of the code's probability."""
+  intervals, cloud = case()
+  split, num = np.array([1, 3]), 6
+  code = np.concatenate([np.arange(V), np.repeat(split, num - 1)])
+  share = np.where(np.isin(code, split), -np.log(num), 0.0)
+  lift = lambda logits: logits[..., code] + jnp.broadcast_to(share, (*logits.shape[:-1], len(code)))
+
+  def term(name, centre_radius, is_split, alpha=1.0):
+    centre, radius = centre_radius
+    found = Intervals(lift(centre), radius[..., code]) if is_split else Intervals(centre, radius)
+    return inter_dro(found, lift(cloud) if is_split else cloud, InterDro(alpha=alpha), VALID)[1][name]
+
+  gradient = lambda *of, **kwargs: jax.grad(lambda leaves: term(of[0], leaves, *of[1:], **kwargs))(tuple(intervals[:2]))
+  for name in ("anchor_mid", "align", "anchor_up", "anchor_lo"):
+    for found, wanted in zip(gradient(name, True), gradient(name, False)):
+      np.testing.assert_allclose(found, wanted, atol=1e-12, err_msg=name)
+  assert all(np.allclose(*pair, atol=1e-12) for pair in zip(gradient("dro", True, alpha=0), gradient("dro", False, alpha=0)))
+
+  distribution = jax.nn.softmax(cloud)
+  grown = jnp.sum(distribution[..., split], axis=-1) * np.log(num)
+
+  def errors_of(leaves):
+    return -jnp.sum(distribution * jax.nn.log_softmax((leaves[0] - leaves[1])[:, :, 0]), axis=-1)
+
+  weights = jax.nn.softmax(jnp.where(VALID, errors_of(tuple(intervals[:2])) + grown, -jnp.inf).reshape(-1)).reshape(B, T)
+  wanted = jax.grad(lambda leaves: jnp.sum(weights * jnp.where(VALID, errors_of(leaves), 0.0)))(tuple(intervals[:2]))
+  for found, value, flat in zip(gradient("dro", True), wanted, gradient("dro", False)):
+    np.testing.assert_allclose(found, value, atol=1e-12)
+    assert np.abs(found - flat).max() > 1e-3
 
 
 def test_heads_are_averaged():
