@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from experiments.engine import claims, predictions, seeds, statistics
 from experiments.engine.cells import LABEL, Column, Document, Kind, RowDocument, interval, metric, percent
-from experiments.engine.kinds.columns import CALLS, REDUCTION, SPEED, TAU
+from experiments.engine.kinds.columns import CALLS, REDUCTION, SECONDS, SPEED, TAU
 from experiments.engine.outlook import outlook_sentences
 from jaxspec.statistics import equivalence
 
@@ -42,7 +42,7 @@ def columns(document: Document) -> list[Column]:
       Column("the edge's likeliest of these, %", lambda row, document: interval(row["cloud"].get("likeliest"), 100, 1)),
     ]  # fmt: skip
   return [
-    LABEL, *middle, SPEED, AUDITED, DIVERGENCE, GRAIN, RIGHT,
+    LABEL, *middle, SPEED, SECONDS, AUDITED, DIVERGENCE, GRAIN, RIGHT,
     *[reference] * claims.paired_with_others(document),
     Column("difference, points", of_verdict(found, "right", change)), Column("p", of_verdict(found, "right", p_value)),
     Column("detectable, points", of_verdict(found, "right", lambda one: percent(one.detectable, 1))),
@@ -111,7 +111,11 @@ def intro(document: Document) -> str:
     "comparison finds with 80 % power. Unconstrained attributes: mean total variation between a row's correct images and "
     "plain decoding's in style, position, size, background, colour and number where captions leave them free; p by "
     "permutation (of plain decoding itself against its other seed). All p are corrected over the table (Holm)."
-    + (" Speed: plain decoding over the row, one image at a time, median [lowest, highest] of the pairs." if timed else "")
+    + (
+      " Speed: plain decoding over the row, one image at a time, median [lowest, highest] of the pairs; seconds: median."
+      if timed
+      else ""
+    )
   )
 
 
