@@ -169,6 +169,19 @@ def test_digits_without_guidance():
   assert calls == [44, 16]
 
 
+def test_digits_with_guidance():
+  """results/continuous_tokens.md: the causal pair with guidance."""
+  rows = rows_of("cspd_digits_guided_causal")
+  change = {label: row["minus_first"]["class_accuracy"] for label, row in rows.items() if "minus_first" in row}
+  assert [label for label, one in change.items() if one["adjusted"] < 0.05] == ["draft alone"]
+  assert round(100 * change["draft alone"]["value"]) == -45
+  assert rows["target"]["metrics"]["class_accuracy"]["value"] == pytest.approx(0.927)
+  rules = [label for label in rows if "gamma" in label]
+  shares = [round(100 * rows[label]["figures"]["calls_per_image"] / 64) for label in rules]
+  assert (len(rules), min(shares), max(shares)) == (4, 37, 42)
+  assert [round(value, 1) for value in detectable_points("cspd_digits_guided_causal", tuple(rules))] == [4.0, 4.3]
+
+
 def test_acceptance_of_the_mar_pair():
   """results/continuous_tokens.md: alignment and draft length on the MAR pair."""
   alpha = lambda name: {
