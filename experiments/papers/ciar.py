@@ -87,11 +87,12 @@ ITEMS = (
   ),
   Item(
     "the same where codes have near-synonyms",
-    ("lifted:ciar_30",),
+    ("lifted:ciar_20", "lifted:ciar_30", "lifted:ciar_40"),
     "as above; codebooks of 16,384 codes",
     "correct images at 30 % calls, %: CIAR with a constant radius [[lifted_ciar_30 | CIAR, radius 0.5 | correct, %]], with "
     "learnt radii [[lifted_ciar_30 | CIAR, learnt radii | correct, %]], Entropy [[lifted_ciar_30 | Entropy | correct, %]], "
-    "Entropy of merged codes [[lifted_ciar_30 | Entropy of merged codes | correct, %]]",
+    "Random [[lifted_ciar_30 | Random | correct, %]], Entropy of merged codes "
+    "[[lifted_ciar_30 | Entropy of merged codes | correct, %]]",
     PARTLY,
     "Entropy against a constant radius [[order | CIAR's score is better than Entropy where codes have near-synonyms]]; "
     "radii learnt where nothing is equal undo it; merged codes are better than both",

@@ -9,6 +9,7 @@ import pytest
 from experiments.configs.scenes_ciar import AS_PUBLISHED, MERGED
 from experiments.engine import seeds
 from experiments.engine.rows import PAPER_PREFIX
+from experiments.engine.statistics import wall_ratio
 from experiments.run import RESULTS
 from jaxspec.methods import Ciar
 from jaxspec.run.loading import load_pipeline
@@ -59,21 +60,48 @@ def test_a_greedy_edge():
   assert round(100 * found["greedy edge, 30 % calls", "right"].detectable, 1) == 4.0
 
 
-def test_scores_where_codes_have_near_synonyms():
-  """results/ciar.md, lossy.md: a constant radius, learnt radii and merged codes in the lifted world."""
-  rows, found = rows_of("lifted_ciar_30"), verdicts_of("lifted_ciar_30")
-  change = {label: found[label, "right"] for label in rows if (label, "right") in found}
+NEAR_SYNONYMS = {
+  # rate: learnt radii, entropy and interval of merged codes, LANTERN, the least and the most of the others, detectable
+  20: (-19.5, 2.9, 3.4, 2.1, -18.8, -16.7, 7.1),
+  30: (-28.5, 9.1, 8.5, -6.9, -27.3, -17.7, None),
+  40: (-24.4, 21.7, 23.7, -3.4, -24.8, -7.0, 7.2),
+}
+LANTERN = "LANTERN, delta 0.2, k 1,000"
+OF_MERGED = "Entropy of merged codes", "CIAR of merged codes"
+
+
+@pytest.mark.parametrize("percent", NEAR_SYNONYMS)
+def test_scores_where_codes_have_near_synonyms(percent):
+  """results/ciar.md, lossy.md: a constant radius, learnt radii, merged codes and rivals in the lifted world."""
+  rows, found = rows_of(f"lifted_ciar_{percent}"), verdicts_of(f"lifted_ciar_{percent}")
+  change = {label.partition("(")[0]: found[label, "right"] for label in rows if (label, "right") in found}
   points = {label: round(-100 * one.difference.value, 1) for label, one in change.items()}
-  rivals = {"CIAR, learnt radii": -28.5, "Entropy": -25.5, "U-HLM": -27.3}
-  rivals |= {"Entropy of merged codes": 9.1, "CIAR of merged codes": 8.5}
-  assert {label: points[label] for label in rivals} == rivals
+  learnt, entropy, interval, lantern, least, most, detectable = NEAR_SYNONYMS[percent]
+  assert [points[label] for label in ("CIAR, learnt radii", *OF_MERGED, LANTERN)] == [learnt, entropy, interval, lantern]
+  rivals = "Entropy", "Entropy-Lens", "U-HLM", "Random", "CoDe"
+  assert (min(points[label] for label in rivals), max(points[label] for label in rivals)) == (least, most)
   assert all(change[label].p_value < 0.05 and change[label].reference == "CIAR, radius 0.5" for label in rivals)
-  right = {label: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
-  shown = ("Entropy of merged codes", "CIAR, radius 0.5", "Entropy", "CIAR, learnt radii", "plain decoding")
-  assert [round(right[label], 1) for label in shown] == [45.6, 36.5, 11.0, 8.0, 63.4]
-  lost = [right["plain decoding"] - right[label] for label in ("CIAR, radius 0.5", *rivals)]
-  assert (round(min(lost)), round(max(lost))) == (18, 55)
-  assert round(100 * rows["U-HLM"]["cloud"]["call_rate"], 1) == 30.6 and "max-prob" not in rows
+  assert all((change[label].p_value < 0.05) == (percent > 20) for label in OF_MERGED) and change["CIAR, learnt radii"].order
+  if percent == 20:
+    assert sorted(round(100 * change[label].detectable, 1) for label in OF_MERGED) == [5.6, 5.9]
+  assert (change[LANTERN].p_value < 0.05) == (percent == 30)
+  assert detectable in (None, round(100 * change[LANTERN].detectable, 1))
+  right = {label.partition("(")[0]: 100 * row["metrics"]["right"]["value"] for label, row in rows.items()}
+  assert all(8.2 <= round(right[label], 1) <= 11 for label in rivals[:3]) and 9.3 <= round(right["Random"], 1) <= 13.7
+  assert (round(right[LANTERN], 1), round(right["plain decoding"], 1)) == (29.6, 63.4)
+  begins = f"| [{percent} %](../../experiments/results/lifted_"
+  (line,) = [line for line in (DOCS / "ciar.md").read_text().splitlines() if line.startswith(begins)]
+  order = "CIAR, radius 0.5", "CIAR, learnt radii", "Entropy", "Entropy-Lens", "U-HLM", "Random", "CoDe", *OF_MERGED
+  assert [cell.strip() for cell in line.split("|")[2:-1]] == [f"{right[label]:.1f}" for label in order]
+  assert round(100 * rows[LANTERN]["calls_per_image"] / 144, 1) == 14.6
+  assert round(100 * rows["U-HLM"]["cloud"]["call_rate"], 1) == {20: 20.3, 30: 30.6, 40: 41.0}[percent]
+  (left,) = [
+    text for text in json.loads((RESULTS / f"lifted_ciar_{percent}.json").read_text())["left_out"] if "max-prob" in text
+  ]
+  assert {20: "0.1676", 30: "0.2733", 40: "0.2826"}[percent] in left and "max-prob" not in rows
+  if percent == 30:
+    lost = [right["plain decoding"] - value for label, value in right.items() if not label.startswith("plain")]
+    assert (round(min(lost)), round(max(lost))) == (18, 55)
 
 
 @pytest.mark.parametrize("percent, ciar, random, code", [(20, 25, 55, 62), (30, 9, 49, 59), (40, 2, 41, 54)])
@@ -96,7 +124,11 @@ def test_an_edge_that_asks_more_often_on_scenes(percent, ciar, random, code):
   near = [detectable[label] for label in ("Entropy", "max-prob", "U-HLM")]
   assert (min(near), max(near)) == {20: (5.5, 5.7), 30: (4.6, 4.7), 40: (2.7, 3.1)}[percent]
   assert percent != 40 or detectable["plain decoding"] == 5.5
-  (line,) = [line for line in (DOCS / "ciar.md").read_text().splitlines() if line.startswith(f"| [{percent} %](")]
+  (line,) = [
+    line
+    for line in (DOCS / "ciar.md").read_text().splitlines()
+    if line.startswith(f"| [{percent} %](../../experiments/results/scenes_")
+  ]
   order = "CIAR", "U-HLM", "Entropy", "max-prob", "Entropy-Lens", "Random", "CoDe"
   assert [cell.strip() for cell in line.split("|")[2:-1]] == [f"{right[label]:.1f}" for label in order]
 
@@ -106,13 +138,24 @@ def test_methods_that_verify_every_draft_beside_ciar(percent, eagle, lantern):
   """results/ciar.md, results/lossy.md: EAGLE-2 and LANTERN against CIAR at each rate."""
   name = f"scenes_ciar_comparison_{percent}"
   rows, found = rows_of(name), verdicts_of(name)
-  for label, points, calls, right in (("EAGLE-2", eagle, 15.5, 71.9), ("LANTERN, delta 0.2, k 1,000", lantern, 14.7, 62.3)):
+  for label, points, calls, right in (("EAGLE-2", eagle, 15.5, 71.9), (LANTERN, lantern, 14.7, 62.3)):
     verdict, row = found[label, "right"], rows[label]
     assert -100 * verdict.difference.value == pytest.approx(points, abs=0.051) and verdict.reference == "CIAR"
     assert (verdict.order == 0) == (abs(points) < 2), label
     assert round(100 * row["calls_per_image"] / 144, 1) == calls
     assert round(100 * row["metrics"]["right"]["value"], 1) == right
-  assert percent != 30 or round(100 * found["LANTERN, delta 0.2, k 1,000", "right"].detectable, 1) == 6.5
+  assert percent != 30 or round(100 * found[LANTERN, "right"].detectable, 1) == 6.5
+
+
+def test_speed_beside_correct_images():
+  """results/ciar.md: single images at each rate."""
+  tables = [rows_of(f"scenes_ciar_comparison_{percent}") for percent in (20, 30, 40)]
+  speed = lambda row: round(wall_ratio(row).median, 2)
+  assert [speed(rows["CIAR"]) for rows in tables] == [1.44, 1.26, 1.13]
+  assert [speed(tables[0][label]) for label in (LANTERN, "EAGLE-2")] == [2.34, 1.99]
+  assert all(len(rows["CIAR"]["wall"]["own"]) == 5 for rows in tables)
+  scores = [speed(tables[1][label]) for label in ("CIAR", "Entropy", "Entropy-Lens", "max-prob", "Random", "U-HLM")]
+  assert (min(scores), max(scores)) == (1.24, 1.38)
 
 
 def test_an_edge_that_keeps_tokens_on_scenes():
