@@ -232,10 +232,21 @@ def test_speed_of_continuous_tokens():
     head, *body = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table_of(f"cspd_speed_{name}")]
     return [dict(zip(head, cells)) for cells in body]
 
-  tables = {name: rows_of_speed(name) for name in ("causal", "digits", "mar")}
-  larger, digits, mar = (
+  tables = {name: rows_of_speed(name) for name in ("causal", "digits", "mar", "blocks_mar")}
+  larger, digits, mar, blocks = (
     {(row["decode"], row["batch"]): float(row["speed over target"].split()[0]) for row in rows} for rows in tables.values()
   )
+  spans = {"1": (1.95, 3.0), "8": (1.54, 2.41), "32": (1.71, 2.5)}
+  for batch, span in spans.items():
+    assert span == tuple(blocks[f"program {gamma}", batch] for gamma in (4, 32))
+    assert span == (min(found := [blocks[f"program {gamma}", batch] for gamma in (4, 8, 16, 32)]), max(found))
+  prefixes = [blocks[f"program 8{words}", "1"] for words in ("", ", prefix 0.05", ", prefix 0.15")]
+  assert prefixes == [2.33, 2.25, 2.03]
+  slower = [row["over the target at equal calls"] for row in tables["blocks_mar"] if row["decode"].startswith("program")]
+  assert all(float(cell.rstrip("]").split(", ")[1]) < 1 for cell in slower)
+  free = [row for row in tables["blocks_mar"] if row["decode"] in {f"program {gamma}" for gamma in (4, 8, 16, 32)}]
+  medians = [float(row["over the target at equal calls"].split()[0]) for row in free]
+  assert (min(medians), max(medians)) == (0.51, 0.77)
   assert [larger[f"exact {gamma}", "1"] for gamma in (3, 7, 15, 31)] == [1.41, 1.53, 1.44, 0.90]
   wide = [value for (label, batch), value in larger.items() if label.startswith("exact") and batch != "1"]
   assert (min(wide), max(wide)) == (0.31, 0.98)
@@ -248,5 +259,5 @@ def test_speed_of_continuous_tokens():
   assert all(
     equal[row].startswith(value) and float(equal[row].rstrip("]").split(", ")[1]) < 1 for row, value in shown.items()
   )
-  for name in ("digits", "mar"):
-    assert all(0 < float(row["p, Holm"]) < 0.0075 for row in tables[name] if row["decode"] != "target")
+  for name in ("digits", "mar", "blocks_mar"):
+    assert all(0 < float(row["p, Holm"]) < 0.0125 for row in tables[name] if row["decode"] != "target")
