@@ -165,9 +165,14 @@ def fit_judge() -> tuple[Any, np.ndarray]:
 
   It is a support vector machine on pixels, fitted here to the training digits; needs the ``eval`` extra and
   ``experiments.data.digits``.
-  """
-  from sklearn.svm import SVC
 
+  Raises:
+    ValueError: without the extra.
+  """
+  try:
+    from sklearn.svm import SVC
+  except ImportError as error:
+    raise ValueError("Must have scikit-learn to judge digits: pip install 'jaxspec-decoding[eval]'") from error
   digits = load_images("digits")
   judge = SVC(C=10.0, gamma="scale").fit(*shifted(digits.train, 3))
   pixels, labels = shifted(digits.held_out)

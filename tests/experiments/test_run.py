@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import sys
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from experiments import run
 from experiments.engine import experiment
 from experiments.engine.bench import Bench, make_batches
-from experiments.engine.classes import Acceptance, ClassTable
+from experiments.engine.classes import Acceptance, ClassTable, fit_judge
 from experiments.engine.experiment import Lab
 from experiments.engine.quality import Quality
 from experiments.engine.race import ContinuousRace, Heat, Race
@@ -259,3 +260,9 @@ def test_a_table_of_scenes(tmp_path, caplog):
   with caplog.at_level(logging.INFO):
     again = run.finite(table.frame("t", "c") | table.measure(Lab(tmp_path / "runs")))
   assert again == document and not any(line.startswith("decoding") for line in caplog.messages)
+
+
+def test_the_judge_of_digits_names_its_extra(monkeypatch):
+  monkeypatch.setitem(sys.modules, "sklearn.svm", None)
+  with pytest.raises(ValueError, match=r"pip install 'jaxspec-decoding\[eval\]'"):
+    fit_judge()
