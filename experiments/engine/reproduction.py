@@ -23,8 +23,8 @@ from experiments.engine.cells import interval, markdown
 from experiments.engine.statistics import mean
 
 SAME, PARTLY, REVERSED, OPEN, NO_ORDER = "same", "partly", "reversed", "not significant", "no order"
-IMPOSSIBLE, NOT_DRAWN = "not possible here", "not drawn yet"
-STATES = (SAME, PARTLY, REVERSED, OPEN, NO_ORDER, IMPOSSIBLE, NOT_DRAWN)
+IMPOSSIBLE = "not possible here"
+STATES = (SAME, PARTLY, REVERSED, OPEN, NO_ORDER, IMPOSSIBLE)
 STATED = (SAME, PARTLY, REVERSED, OPEN)  # statements on an order, which stand on a difference
 _INTERVAL = re.compile(r"\[([\d.-]+), ([\d.-]+)\]")
 _LOOKUP = re.compile(r"\[\[(.*?)\]\]")
