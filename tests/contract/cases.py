@@ -77,7 +77,9 @@ class Case:
     if self.is_masked:
       target = small_vectors("mar", 1)
       # Unrelated random heads would accept no draft.
-      near = dataclasses.replace(target, params=jax.tree.map(lambda leaf: leaf * 1.05, target.params))
+      near = dataclasses.replace(
+        target, params=jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 1.05, tree))(target.params)
+      )
       return Decoder(target, draft=near if self.method.draft_family else None, **fields)
     if not self.draws_ids:
       return Decoder(networks.vectors(1), draft=networks.vectors(2), **fields)

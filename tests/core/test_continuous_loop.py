@@ -49,6 +49,11 @@ def _ordered():
   return OrderedLabels(LABELS.labels, orders.random_order(_keys(), N))
 
 
+@jax.jit
+def _scaled(tree, factor):
+  return jax.tree.map(lambda leaf: leaf * factor, tree)
+
+
 def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same: bool = False):
   """``(params, kwargs of speculate, condition)`` of a random pair."""
   if family == "causal":
@@ -60,9 +65,9 @@ def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same:
   target = random_params(head.network, 0, scale=0.3)
   # Small variances of a random head make rounding errors visible; a last layer with small weights avoids them.
   linear = target["diffloss"]["final_layer"]["linear"]
-  target["diffloss"]["final_layer"]["linear"] = jax.tree.map(lambda leaf: 0.1 * leaf, linear)
+  target["diffloss"]["final_layer"]["linear"] = _scaled(linear, 0.1)
   # The draft is close to its target; unrelated random heads would accept no draft.
-  draft = target if same else jax.tree.map(lambda leaf: leaf * 1.001, target)
+  draft = target if same else _scaled(target, 1.001)
   params = SpecParams(sampling.side(Network(head, draft)), sampling.side(Network(head, target)))
   drafter = ContinuousModelDrafter(sampling.bind(head), rule, window=gamma)
   verifier = ContinuousVerifier(sampling.bind(judge), rule)
@@ -115,7 +120,7 @@ def _check_blocks(out):
 def test_both_caches_hold_the_tokens_that_replace_drafts_inside_a_block():
   params, kwargs, condition = _pair(*CASES[2][:3])
   max_len = kwargs.pop("max_len")
-  state = rounds.start(params, _keys(), condition, max_len=max_len, **kwargs)
+  state = jax.jit(functools.partial(rounds.start, max_len=max_len, **kwargs))(params, _keys(), condition)
   state = jax.jit(functools.partial(rounds.decode_round, **kwargs))(params, state)
   side = state.draft_side
   assert (np.asarray(side.origin)[:, 1:3] == Origin.REPLACED).any()  # before the last token, which every pass reads

@@ -1,5 +1,7 @@
 """Masked generation: the compiled program against a plain Python one, and its contracts."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -21,17 +23,22 @@ CONFIG = MARConfig(
   decoder_dim=12, decoder_depth=1, decoder_heads=2, diffloss_width=8, diffloss_depth=1,
 )  # fmt: skip
 FNS = mar_fns(CONFIG)
-PARAMS = random_params(FNS, 0, scale=0.3)
 STEPS = "6"
 CONDITION = ClassLabels(jnp.asarray([0, 2, 1]))
 KEY = jax.random.key(7)
 KWARGS = dict(num_iter=4, num_steps=STEPS, scale=1.7, temperature=0.9, num_buckets=2)
 
 
+@functools.cache
+def _params():
+  with jax.ensure_compile_time_eval():
+    return random_params(FNS, 0, scale=0.3)
+
+
 @pytest.fixture(scope="module")
 def program():
   """A guided generation in two buckets, with drawn orders and noise."""
-  return masked_decode.generate_masked(FNS, PARAMS, KEY, CONDITION, **KWARGS)
+  return masked_decode.generate_masked(FNS, _params(), KEY, CONDITION, **KWARGS)
 
 
 @jax.jit
@@ -39,21 +46,21 @@ def _plain_conditions(tokens, mask, condition):
   """Conditions of all positions at once; the encoder has all slots, with a mask of the unknown ones."""
   order = jnp.argsort(mask.astype(jnp.int32), axis=1, stable=True)  # the known positions come first
   known = jnp.sum(mask == 0, axis=1)
-  z = FNS.condition(PARAMS, orders.to_generation_order(tokens, order), order, known, condition)
+  z = FNS.condition(_params(), orders.to_generation_order(tokens, order), order, known, condition)
   return orders.to_raster(z, order)
 
 
 @jax.jit
 def _plain_sample(cond, uncond, noise, scale):
   tables = diffusion_tables(STEPS)
-  predict_fn = ddpm.guided(FNS.predictor(PARAMS, jnp.concatenate([cond, uncond]), tables.timesteps), scale)
+  predict_fn = ddpm.guided(FNS.predictor(_params(), jnp.concatenate([cond, uncond]), tables.timesteps), scale)
   return ddpm.sample(predict_fn, tables, noise, jnp.float32(0.9)).token
 
 
 def _reference(order, noise):
   """The plain scheme in raster order with masks. Every iteration samples all positions and uses those it predicts."""
   rows, length = order.shape
-  null = FNS.null_condition(PARAMS, CONDITION)
+  null = FNS.null_condition(_params(), CONDITION)
   tokens, mask, left = np.zeros((rows, length, CONFIG.token_dim), np.float32), np.ones((rows, length), bool), length
   for k in range(KWARGS["num_iter"]):
     left = max(1, min(left - 1, int(np.floor(length * np.cos(np.pi / 2 * (k + 1) / KWARGS["num_iter"])))))
@@ -76,7 +83,7 @@ def test_equal_to_the_plain_scheme(program):
   np.testing.assert_allclose(orders.to_raster(program.tokens, program.report.order), expected, rtol=2e-4, atol=2e-4)
   # With noise and orders as arguments instead of drawn ones, the tokens are the same bit for bit.
   given = masked_decode.generate_masked(
-    FNS, PARAMS, jax.random.key(0), CONDITION, order=program.report.order, noise=noise, **KWARGS
+    FNS, _params(), jax.random.key(0), CONDITION, order=program.report.order, noise=noise, **KWARGS
   )
   np.testing.assert_array_equal(given.tokens, program.tokens)
 
@@ -84,7 +91,7 @@ def test_equal_to_the_plain_scheme(program):
 @pytest.mark.slow
 def test_rows_are_independent(program):
   keys = rng.row_keys(KEY, 3)
-  one = masked_decode.generate_masked(FNS, PARAMS, keys[1:2], ClassLabels(jnp.asarray([2])), **KWARGS)
+  one = masked_decode.generate_masked(FNS, _params(), keys[1:2], ClassLabels(jnp.asarray([2])), **KWARGS)
   np.testing.assert_array_equal(one.report.order[0], program.report.order[1])
   np.testing.assert_allclose(one.tokens[0], program.tokens[1], rtol=2e-4, atol=2e-4)
   assert np.unique(np.asarray(program.tokens)).size == program.tokens.size
@@ -95,7 +102,7 @@ def test_settings_do_not_compile_again(program):
   programs = masked_decode._generate._cache_size()  # that of the fixture among them
   for scale, temperature, seed in ((1.7, 0.9, 0), (3.0, 1.0, 1)):
     settings = KWARGS | dict(scale=scale, temperature=temperature)
-    out = masked_decode.generate_masked(FNS, PARAMS, jax.random.key(seed), CONDITION, **settings)
+    out = masked_decode.generate_masked(FNS, _params(), jax.random.key(seed), CONDITION, **settings)
     assert np.any(np.asarray(out.tokens) != np.asarray(program.tokens))
   assert masked_decode._generate._cache_size() == programs
 
@@ -105,7 +112,7 @@ def test_settings_do_not_compile_again(program):
 def test_buckets_do_not_change_tokens(program, num_iter, buckets):
   """Any number of buckets, also with more iterations than tokens."""
   kwargs = KWARGS | dict(num_iter=num_iter)
-  decode = lambda number: masked_decode.generate_masked(FNS, PARAMS, KEY, CONDITION, **kwargs | dict(num_buckets=number))
+  decode = lambda number: masked_decode.generate_masked(FNS, _params(), KEY, CONDITION, **kwargs | dict(num_buckets=number))
   first, *others = map(decode, buckets)
   for other in (*others, *([program] if num_iter == KWARGS["num_iter"] else [])):
     np.testing.assert_allclose(first.tokens, other.tokens, rtol=2e-4, atol=2e-4)
@@ -113,7 +120,9 @@ def test_buckets_do_not_change_tokens(program, num_iter, buckets):
 
 @pytest.mark.slow
 def test_a_scale_of_one_equals_no_guidance():
-  plain, guided = (masked_decode.generate_masked(FNS, PARAMS, KEY, CONDITION, **KWARGS | dict(scale=s)) for s in (None, 1.0))
+  plain, guided = (
+    masked_decode.generate_masked(FNS, _params(), KEY, CONDITION, **KWARGS | dict(scale=s)) for s in (None, 1.0)
+  )
   np.testing.assert_allclose(plain.tokens, guided.tokens, rtol=2e-4, atol=2e-4)
 
 
@@ -126,7 +135,7 @@ def test_rows_may_stand_at_different_positions():
   known, count = jnp.asarray([0, 5, 8]), jnp.asarray([2, 1, 1])
   run = jax.jit(
     lambda tokens, order, known, count, labels, keys: masked_decode.generation_step(
-      FNS, PARAMS, tables, tokens, order, known, count, ClassLabels(labels), keys, slots=8, width=2, record=True
+      FNS, _params(), tables, tokens, order, known, count, ClassLabels(labels), keys, slots=8, width=2, record=True
     )
   )
   out, chain = run(tokens, order, known, count, CONDITION.labels, keys)
@@ -168,7 +177,7 @@ def test_noise_depends_on_key_round_and_position():
 )
 def test_bad_arguments_are_errors(kwargs, message):
   with pytest.raises(ValueError, match=message):
-    masked_decode.generate_masked(FNS, PARAMS, KEY, CONDITION, **KWARGS | kwargs)
+    masked_decode.generate_masked(FNS, _params(), KEY, CONDITION, **KWARGS | kwargs)
 
 
 def test_schedule_is_shared_by_equal_calls():

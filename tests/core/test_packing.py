@@ -19,9 +19,11 @@ from jaxspec.verifiers import ciar_target
 from tests.ciar_pair import keys_of, transformer_gated
 from tests.helpers import TARGET, labels, random_params
 
+_packed = jax.jit(packed, static_argnums=(1, 2, 3))
+
 
 def test_rows_take_inputs_in_their_order_while_there_is_room():
-  found = packed(jnp.array([2, 0, 9, 3, 5]), 8, 4, 5)
+  found = _packed(jnp.array([2, 0, 9, 3, 5]), 8, 4, 5)
   np.testing.assert_array_equal(found.share, [2, 0, 4, 2, 0])
   np.testing.assert_array_equal(found.row, [0, 0, 2, 2, 2, 2, 3, 3])
   np.testing.assert_array_equal(found.number, [0, 1, 0, 1, 2, 3, 0, 1])
@@ -30,14 +32,14 @@ def test_rows_take_inputs_in_their_order_while_there_is_room():
   assert rows.shape == (10, 4, 1)
   np.testing.assert_array_equal(rows[[0, 2, 3, 7], :, 0][:, :2], [[0, 1], [2, 3], [6, 7], [10, 11]])
   np.testing.assert_array_equal(found.pack(rows), x)
-  padded = packed(jnp.array([1, 0]), 4, 8, 2)
+  padded = _packed(jnp.array([1, 0]), 4, 8, 2)
   np.testing.assert_array_equal(padded.share, [1, 0])
   assert padded.row.max() == 1 and padded.number.max() < 8 and padded.source.max() < 4
 
 
 def test_few_rows_take_inputs_in_their_order():
   """Rows beyond the most wait for another pass."""
-  found = packed(jnp.array([0, 2, 0, 3, 1, 4]), 8, 4, 3)
+  found = _packed(jnp.array([0, 2, 0, 3, 1, 4]), 8, 4, 3)
   np.testing.assert_array_equal(found.share, [0, 2, 0, 3, 1, 0])
   np.testing.assert_array_equal(found.rows, [1, 3, 4])
   np.testing.assert_array_equal(found.row[:6], [1, 1, 3, 3, 3, 4])
@@ -47,7 +49,7 @@ def test_few_rows_take_inputs_in_their_order():
   assert rows.shape == (3, 4, 1)
   np.testing.assert_array_equal(rows[1, :3, 0], [2, 3, 4])
   np.testing.assert_array_equal(found.pack(rows)[:, :6], x[:, :6])
-  fewer = packed(jnp.array([0, 0, 2, 0]), 4, 4, 2)
+  fewer = _packed(jnp.array([0, 0, 2, 0]), 4, 4, 2)
   np.testing.assert_array_equal(fewer.rows, [2, 3])
   assert fewer.share.sum() == 2 and fewer.seat.max() < 2
 
@@ -90,11 +92,11 @@ def test_rows_alone_have_the_tokens_of_a_batch(guided):
   """Rows of a batch share packed passes, and some rounds take several; a row alone has passes of its own."""
   params, kwargs = transformer_gated(cloud_layers=1, guided=guided)
   keys, prompts, rows = keys_of(5), labels(5).labels, 5
-  decode = lambda some: jaxspec.speculate(params, keys[some], ClassLabels(prompts[some]), max_len=16, **kwargs)
-  together = decode(slice(None))
+  decode = jax.jit(lambda keys, prompts: jaxspec.speculate(params, keys, ClassLabels(prompts), max_len=16, **kwargs))
+  together = decode(keys, prompts)
   assert (together.counters.local > 0).any() and (together.counters.target_calls > 1).all()
   for row in range(rows):
-    alone = decode(slice(row, row + 1))
+    alone = decode(keys[row : row + 1], prompts[row : row + 1])
     np.testing.assert_array_equal(alone.tokens[0], together.tokens[row])
     np.testing.assert_array_equal(alone.commit_round[0], together.commit_round[row])
 

@@ -37,6 +37,7 @@ TOY = ToyScales((1, 2, 1, 2), 2)
 LONG = ToyScales((1, 2, 1, 2, 1), 3)
 
 
+@functools.cache
 def _network(seed, sides=SIDES, **fields):
   config = dataclasses.replace(networks.VAR, sides=sides, **fields)
   fns, vae = var_fns(config), var_vae_fns(dataclasses.replace(networks.VAR_VAE, sides=sides))
@@ -44,16 +45,16 @@ def _network(seed, sides=SIDES, **fields):
   return Network(ScaleNetwork(fns, vae), weights, config)
 
 
-CLOUD, EDGE = _network(1), _network(2, inter_head=True)
+_cloud, _edge = functools.partial(_network, 1), functools.partial(_network, 2, inter_head=True)
 
 
 def _keys():
   return fast_keys(3, ROWS)
 
 
-def _draw(method, target=CLOUD, draft=EDGE):
-  draft = None if method.name == "ar" else draft
-  return Decoder(target, method, sampling=SAMPLING, draft=draft)(LABELS, key=_keys())
+def _draw(method, target=None, draft=None):
+  draft = None if method.name == "ar" else draft or _edge()
+  return Decoder(target or _cloud(), method, sampling=SAMPLING, draft=draft)(LABELS, key=_keys())
 
 
 def _scales(network, last, refiner=None):
@@ -73,7 +74,7 @@ def _scales(network, last, refiner=None):
 def test_everything_is_local():
   """The edge alone: the scales of its own sampler, without cloud calls."""
   out = _draw(methods.ScaleCiar(tau=float("inf")))
-  np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(EDGE, 0).tokens)
+  np.testing.assert_array_equal(places(out.tokens, _cloud().fns.sizes), _scales(_edge(), 0).tokens)
   assert (out.origin == int(Origin.LOCAL)).all() and not np.any(out.counters.target_calls)
   assert np.all(out.counters.local == 3) and np.all(out.counters.draft_calls == 3)
 
@@ -82,7 +83,7 @@ def test_everything_is_local():
 def test_code():
   """The cloud draws the first two scales and the edge the last one (CoDe), with one call per scale of the cloud."""
   out = _draw(methods.ScaleCiar(tau=float("inf"), target_prefix=2 / 3))
-  np.testing.assert_array_equal(places(out.tokens, CLOUD.fns.sizes), _scales(CLOUD, 2, EDGE).tokens)
+  np.testing.assert_array_equal(places(out.tokens, _cloud().fns.sizes), _scales(_cloud(), 2, _edge()).tokens)
   assert np.all(out.counters.target_calls == 2) and np.all(out.counters.local == 1)
   assert out.origin.tolist() == [[Origin.FIRST, Origin.BONUS, Origin.LOCAL]] * ROWS
 
@@ -112,17 +113,17 @@ def test_nothing_is_local_with_a_window():
 @pytest.mark.slow
 def test_an_inter_head_changes_the_radii_alone():
   """The network draws as without a head; U is the mean, or a quantile, over positions."""
-  config = dataclasses.replace(EDGE.config, inter_head=False)
-  plain = {name: leaf for name, leaf in EDGE.params.network.items() if name != "inter_head"}
+  config = dataclasses.replace(_edge().config, inter_head=False)
+  plain = {name: leaf for name, leaf in _edge().params.network.items() if name != "inter_head"}
   plain |= {"head": dict(plain["head"])}
-  plain["head"]["bias"] = plain["head"]["bias"] + EDGE.params.network["inter_head"]["centre_bias"][0]
-  bare = Network(ScaleNetwork(var_fns(config), EDGE.fns.tokenizer), EDGE.params._replace(network=plain))
-  side, other = SAMPLING.side(EDGE), SAMPLING.side(bare)
+  plain["head"]["bias"] = plain["head"]["bias"] + _edge().params.network["inter_head"]["centre_bias"][0]
+  bare = Network(ScaleNetwork(var_fns(config), _edge().fns.tokenizer), _edge().params._replace(network=plain))
+  side, other = SAMPLING.side(_edge()), SAMPLING.side(bare)
   hear = lambda fns: jax.jit(lambda side: fns.hear(side, fns.start(side, LABELS), [], first=0, end=1)[0][0])
-  with_head, without = hear(EDGE.fns)(side), hear(bare.fns)(other)
+  with_head, without = hear(_edge().fns)(side), hear(bare.fns)(other)
   np.testing.assert_allclose(with_head.centre, without.centre, rtol=1e-5, atol=1e-5)
   assert np.all(with_head.radius > 0) and not np.any(without.radius) and with_head.radius.shape == (ROWS, 1, 1, networks.V)
-  fresh = jax.jit(EDGE.fns.model.init)(jax.random.key(0))["inter_head"]
+  fresh = jax.jit(_edge().fns.model.init)(jax.random.key(0))["inter_head"]
   assert jax.nn.softplus(fresh["radius_bias"]) == pytest.approx(0.5) and not np.any(fresh["radius_weight"])
   scores = jnp.asarray([[0.0, 1.0, 5.0], [2.0, 2.0, 2.0]])
   np.testing.assert_allclose(pooled(scores, None), [2.0, 2.0])
@@ -219,9 +220,9 @@ def test_bad_settings_are_errors():
     (lambda: methods.ScaleCiar(rule="none"), "rule"),
     (lambda: methods.ScaleCiar(max_window=4).check_length(4), "max_window below the 4 tokens of a row"),
     (lambda: CiarScaleDrafter(TOY, make_score("entropy"), most_drafts=-1), "window of at least 0"),
-    (lambda: Decoder(CLOUD, methods.ScaleCiar(), sampling=SAMPLING).parts, "a draft network"),
+    (lambda: Decoder(_cloud(), methods.ScaleCiar(), sampling=SAMPLING).parts, "a draft network"),
     (
-      lambda: Decoder(CLOUD, methods.ScaleCiar(), sampling=SAMPLING, draft=_network(1, sides=(1, 2))).parts,
+      lambda: Decoder(_cloud(), methods.ScaleCiar(), sampling=SAMPLING, draft=_network(1, sides=(1, 2))).parts,
       "a draft of scales",
     ),
   ):

@@ -24,9 +24,9 @@ def bench(tmp_path_factory):
 
 def test_a_network_reads_tokens_in_one_pass_or_after_its_condition(bench):
   edge, tokens = bench.pipeline.drafts["edge"], jax.random.randint(jax.random.key(0), (3, 16), 0, 16)
-  found = forced.read(edge.fns, edge.params, bench.condition, tokens)
+  found = jax.jit(forced.read, static_argnums=0)(edge.fns, edge.params, bench.condition, tokens)
   start = edge.fns.prefix_len(bench.condition) - 1
-  wanted, _ = edge.fns.apply(edge.params, Prefixed(bench.condition, tokens[:, :-1]))
+  wanted, _ = jax.jit(edge.fns.apply)(edge.params, Prefixed(bench.condition, tokens[:, :-1]))
   np.testing.assert_allclose(found.intervals.centre, wanted.intervals.centre[:, start:], atol=1e-5)
 
 

@@ -41,7 +41,7 @@ def test_stable_form_is_the_printed_form_to_1e_12():
     for spread in (0.1, 1, 5, 20):
       c, r = generator.normal(size=200) * spread, generator.gamma(1, 2, size=200)
       low, high = printed(c, r)
-      ours = inter_fuse(jnp.asarray(c), jnp.asarray(r))
+      ours = _fused(jnp.asarray(c), jnp.asarray(r))
       assert ours.lower.dtype == jnp.float64
       np.testing.assert_allclose(ours.lower, low, atol=1e-12)
       np.testing.assert_allclose(ours.upper, high, atol=1e-12)
@@ -62,12 +62,12 @@ def test_finite_and_ordered_in_float32(centre, radius):
 def test_sums_of_large_logits_keep_their_digits():
   """With rounding at the size of the logits, upper bounds would add up to 0.9997 here, which no valid set allows."""
   centre = jnp.float32(1e4) + jnp.asarray([0.0, 0.25, -0.5, 1.0, 0.125], jnp.float32)
-  bounds = inter_fuse(centre, jnp.zeros_like(centre))
+  bounds = _fused(centre, jnp.zeros_like(centre))
   np.testing.assert_allclose([bounds.lower.sum(), bounds.upper.sum()], 1, atol=1e-6)
 
 
 def test_the_only_token_of_a_distribution_is_certain():
-  bounds = inter_fuse(jnp.asarray([-jnp.inf, 2.0, -jnp.inf]), jnp.full(3, 0.5))
+  bounds = _fused(jnp.asarray([-jnp.inf, 2.0, -jnp.inf]), jnp.full(3, 0.5))
   np.testing.assert_array_equal(bounds, [[0, 1, 0], [0, 1, 0], [0, 0, 0]])
 
 

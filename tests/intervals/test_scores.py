@@ -132,7 +132,7 @@ def test_voting_follows_the_majority():
   radius = jnp.asarray(np.random.default_rng(0).gamma(1, 1, size=centre.shape), jnp.float32)
   each = Uncertainty()(inter_fuse(centre, radius).width)
   keys = rng.row_keys(jax.random.key(0), 2)
-  value = IntervalScore(combination="voting")(Intervals(centre, radius), jnp.zeros((2, 1)), keys)
+  value = jax.jit(IntervalScore(combination="voting"))(Intervals(centre, radius), jnp.zeros((2, 1)), keys)
   np.testing.assert_allclose(value, (each * weights).sum(1), rtol=1e-5)
   np.testing.assert_allclose(jax.nn.softmax(combined_logits(centre, "voting"))[0], [0.55, 0.35, 0.1], rtol=1e-5)
 

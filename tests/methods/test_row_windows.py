@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -104,13 +105,19 @@ def test_every_outcome_of_windows(width, drafts):
 def test_windows_move_with_their_rows():
   """When the first row is whole and read, the group of the second row becomes the first, with its own distributions."""
   grid, windows = (2, 3), RowWindows(1, 3, 2)
-  progress = row_schedule.RowProgress(jnp.array([[3, 1]]), jnp.array([0]))
-  read = row_schedule.next_pass(progress, grid, 1)
-  draft = Draft.chain(jnp.zeros((2, 1), jnp.int32), jnp.zeros((2, 1, V)), jnp.array([0, 1]), 0)
-  feedback = jnp.arange(4.0).reshape(2, 2, 1) + jnp.zeros((2, 2, V))  # of the first row 0 and 1, of the second 2 and 3
-  verdict = Verdict.one(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32))._replace(feedback=feedback)
-  after = row_schedule.advance(progress, read, jnp.array([[0, 1]]), grid)
-  state = windows.commit(windows.start(jnp.zeros((1, V))), draft, verdict, read, jnp.full((1, 2, 2), 3), after)
+  feedback = jnp.arange(4.0)  # of the first row 0 and 1, of the second 2 and 3
+
+  @jax.jit
+  def move(feedback):
+    progress = row_schedule.RowProgress(jnp.array([[3, 1]]), jnp.array([0]))
+    read = row_schedule.next_pass(progress, grid, 1)
+    draft = Draft.chain(jnp.zeros((2, 1), jnp.int32), jnp.zeros((2, 1, V)), jnp.array([0, 1]), 0)
+    verdict = Verdict.one(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32))
+    verdict = verdict._replace(feedback=feedback.reshape(2, 2, 1) + jnp.zeros((2, 2, V)))
+    after = row_schedule.advance(progress, read, jnp.array([[0, 1]]), grid)
+    return after, windows.commit(windows.start(jnp.zeros((1, V))), draft, verdict, read, jnp.full((1, 2, 2), 3), after)
+
+  after, state = move(feedback)
   assert after.first.tolist() == [1] and state.windows.num_recycled.tolist() == [1, 0]
   np.testing.assert_array_equal(state.windows.logits[0, 0], [3.0, 3.0])
 

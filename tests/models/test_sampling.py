@@ -116,7 +116,7 @@ def test_a_filter_outside_of_a_program_compiles_once(warp, compiled_operations):
 def test_chi_square_of_draws(count):
   logits = jnp.asarray(np.random.default_rng(0).normal(size=300) * 2, jnp.float32)
   uniform = jax.random.uniform(jax.random.key(0), (count,))
-  tokens = logit_processing.sample(jnp.broadcast_to(logits[None], (count, 300)), uniform)
+  tokens = jax.jit(logit_processing.sample)(jnp.broadcast_to(logits[None], (count, 300)), uniform)
   expected = np.asarray(jax.nn.softmax(logits), np.float64)
   observed = np.bincount(np.asarray(tokens), minlength=300)
   big = expected * count >= 5

@@ -81,19 +81,19 @@ def test_golden_windows_of_drafts(monkeypatch):
   full = jnp.full((rows,), window, jnp.int32)
   logits = jnp.log(jnp.asarray(case["draft_prob"][:, 1:]))
   draft = jaxspec.Draft.chain(jnp.asarray(tokens), logits, full, 0)
-  seen = {}
 
-  def residual_fn(token, p, q):
-    seen["token"], seen["weights"] = token, chain_rule.lossless_weights(token, p, q)
-    return seen["weights"]
+  @jax.jit
+  def judge(keys, draft, logits, accept):
+    seen = {}
 
-  verdict = chain_rule.commit_leading(
-    rng.row_keys(jax.random.key(0), rows),
-    draft,
-    jnp.asarray(case["target_logits"]),
-    accept_prob=jnp.asarray(accept),
-    residual_fn=residual_fn,
-  )
+    def residual_fn(token, p, q):
+      seen["token"], seen["weights"] = token, chain_rule.lossless_weights(token, p, q)
+      return seen["weights"]
+
+    return chain_rule.commit_leading(keys, draft, logits, accept_prob=accept, residual_fn=residual_fn), seen
+
+  keys = rng.row_keys(jax.random.key(0), rows)
+  verdict, seen = judge(keys, draft, jnp.asarray(case["target_logits"]), jnp.asarray(accept))
   kept = np.asarray(verdict.num_accepted)
   np.testing.assert_array_equal(kept + 1, case["n_matched"])
   rejected = case["rejected"]
@@ -140,8 +140,11 @@ Q = np.array([0.05, 0.05, 0.1, 0.2, 0.3, 0.1, 0.1, 0.1], np.float32)
 _NEAR = _table(np.zeros((8, 8), np.float32))
 
 
+_accept_prob = jax.jit(lambda rule, *given: rule.accept_prob(*given), static_argnums=0)
+
+
 def _accept(rule, token, p=P, q=Q, table=_NEAR):
-  return float(rule.accept_prob(table, jnp.int32(token), jnp.asarray(p), jnp.asarray(q)))
+  return float(_accept_prob(rule, table, jnp.int32(token), jnp.asarray(p), jnp.asarray(q)))
 
 
 def _expected(group, p=P, q=Q):

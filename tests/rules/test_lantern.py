@@ -17,6 +17,8 @@ from jaxspec.rules.lantern_rule import LanternRule, lantern_plus_plus
 from jaxspec.sampling.logit_processing import probabilities
 from tests.rules import golden
 
+_exact_distribution = jax.jit(exact_distribution, static_argnums=0)
+
 
 def _rule(enabled, num_neighbours, delta, residual="compat"):
   """An acceptance rule from the released code's settings, where a delta above 1 is a ratio; off means no borrowing."""
@@ -60,13 +62,12 @@ def test_golden_exact_distributions():
   table = jnp.asarray(case["neighbours"], jnp.int32)
   stats = [dict(zip(case["stats_names"], row)) for row in case["stats"]]
   settings = [(s["lantern"], s["k"], s["delta"]) for s in stats]
-  distribution_of = jax.jit(exact_distribution, static_argnums=0)
   p, q = probabilities(jnp.asarray(case["logits"])), jnp.asarray(case["q"], jnp.float32)
   seen = set()
   for setting in sorted(set(settings)):
     rows = np.array([row for row, other in enumerate(settings) if other == setting])
     rule = _rule(*setting)
-    found = distribution_of(rule, table, p[rows], q[rows])
+    found = _exact_distribution(rule, table, p[rows], q[rows])
     np.testing.assert_allclose(found.distribution, case["law_sampled_single"][rows], atol=1e-6)
     np.testing.assert_allclose(found.alpha, [stats[row]["alpha_sampled_single"] for row in rows], atol=1e-6)
     np.testing.assert_allclose(found.tv, [stats[row]["tv_sampled_single"] for row in rows], atol=1e-6)
@@ -202,17 +203,17 @@ def test_additive_bound_does_not_bound_the_bias():
   others = np.stack([[y for y in range(2 * m) if y not in (x, pairs[x])] for x in range(2 * m)])
   table = jnp.asarray(np.concatenate([pairs[:, None], others], 1), jnp.int32)
   p, q = np.repeat([1.0, 0.0], m) / m, np.repeat([0.0, 1.0], m) / m
-  found = exact_distribution(LanternRule(1, 0.0501), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
+  found = _exact_distribution(LanternRule(1, 0.0501), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
   assert float(found.alpha) == pytest.approx(1.0, abs=1e-5) and float(found.tv) == pytest.approx(1.0, abs=1e-5)
   # A ratio cannot raise a token of target probability 0.
-  other = exact_distribution(lantern_plus_plus(1, 5.0), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
+  other = _exact_distribution(lantern_plus_plus(1, 5.0), table, jnp.asarray(p, jnp.float32), jnp.asarray(q, jnp.float32))
   assert float(other.alpha) == 0.0 and float(other.tv) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_relaxed_ratio_stays_below_the_factor():
   table = jnp.asarray(golden.load("lantern_neighbours")["neighbours"], jnp.int32)
   p = probabilities(jnp.asarray(np.random.default_rng(0).normal(size=(64,)), jnp.float32))
-  mass = lantern_plus_plus(10, 3.0).relax(table, jnp.broadcast_to(p, (64, 64)), jnp.arange(64)).mass
+  mass = jax.jit(lantern_plus_plus(10, 3.0).relax)(table, jnp.broadcast_to(p, (64, 64)), jnp.arange(64)).mass
   lifted = np.asarray(mass / p)
   assert (lifted >= 1).all() and (lifted <= 3 + 1e-5).all() and (lifted > 1.5).any()
 

@@ -47,8 +47,9 @@ def _decide(monkeypatch, draft, target, uniforms, rule=tree_rule.lossless_tree):
   with monkeypatch.context() as patch:
     patch.setattr(rng, "uniforms", lambda keys, num: jnp.asarray(uniforms, jnp.float32))
     patch.setattr(sampling, "inverse_cdf", lambda weights, u: distributions.append(weights) or jnp.argmax(weights, -1))
-    verdict = rule((), rng.row_keys(jax.random.key(0), draft.tokens.shape[0]), draft, target)
-  distribution = np.asarray(distributions[0], np.float64)
+    decide = jax.jit(lambda *judged: (rule((), *judged), distributions[0]))
+    verdict, distribution = decide(rng.row_keys(jax.random.key(0), draft.tokens.shape[0]), draft, target)
+  distribution = np.asarray(distribution, np.float64)
   return verdict, distribution / distribution.sum(-1, keepdims=True)
 
 
@@ -69,9 +70,8 @@ def test_sampling_matches_the_public_code(case, monkeypatch):
     node = next(i for i in np.flatnonzero(parents[0] == at) if tokens[0, i] == token)
     uniforms[0, node], expected[node] = uniform, mass
     at = node if uniform <= mass else at
-  prob = tree_rule.exact_accept_prob(
-    (), tree_rule.Candidates(draft.tokens, draft.parents + 1, trees.earlier_siblings(draft.parents)), target
-  )
+  candidates = tree_rule.Candidates(draft.tokens, draft.parents + 1, trees.earlier_siblings(draft.parents))
+  prob = jax.jit(tree_rule.exact_accept_prob)((), candidates, target)
   for node, mass in expected.items():
     np.testing.assert_allclose(prob[0, node], mass, atol=1e-5)
   verdict, distribution = _decide(monkeypatch, draft, target, uniforms)

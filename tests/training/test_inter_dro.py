@@ -14,6 +14,8 @@ from jaxspec.training.inter_dro import ABLATIONS, InterDro, inter_dro, worst_cas
 B, T, V = 2, 3, 5
 VALID = np.array([[True, True, True], [True, False, True]])
 
+_inter_dro = jax.jit(inter_dro, static_argnums=2)
+
 
 def case(heads=1, seed=0):
   generator = np.random.default_rng(seed)
@@ -35,7 +37,7 @@ def softmax(x):
 def test_terms_by_hand():
   intervals, cloud = case()
   config = InterDro(variation=0.7, cross_entropy=0.3, divergence=0.9, alpha=2.0)
-  total, terms = inter_dro(intervals, cloud, config, VALID)
+  total, terms = _inter_dro(intervals, cloud, config, VALID)
   c, r, pi = np.asarray(intervals.centre[:, :, 0]), np.asarray(intervals.radius[:, :, 0]), softmax(np.asarray(cloud))
   distributions = dict(mid=softmax(c), up=softmax(c + r), lo=softmax(c - r))
   ce = {name: -(pi * np.log(p)).sum(-1)[VALID] for name, p in distributions.items()}
@@ -49,13 +51,13 @@ def test_terms_by_hand():
 
 
 def test_ablations_drop_their_terms():
-  names = {name: set(inter_dro(*case(), config)[1]) for name, config in ABLATIONS.items()}
+  names = {name: set(_inter_dro(*case(), config)[1]) for name, config in ABLATIONS.items()}
   everything = {"anchor_mid", "align", "anchor_up", "anchor_lo", "dro"}
   assert names["full"] == everything
   assert names["without_centre"] == everything - {"anchor_mid", "align"}
   assert names["without_upper"] == everything - {"anchor_up"}
   assert names["without_lower"] == everything - {"anchor_lo", "dro"}
-  terms = inter_dro(*case(), ABLATIONS["without_anchor"])[1]
+  terms = _inter_dro(*case(), ABLATIONS["without_anchor"])[1]
   assert all(terms[name] == 0 for name in everything if name.startswith("anchor")) and terms["dro"] > 0
 
 
@@ -78,19 +80,21 @@ def test_loss_does_not_depend_on_a_common_shift_of_the_radii():
   shift = jnp.asarray(np.random.default_rng(1).uniform(size=(B, T, 1, 1)) * 3)
   moved = intervals._replace(radius=intervals.radius + shift)
   for config in ABLATIONS.values():
-    np.testing.assert_allclose(inter_dro(moved, cloud, config)[0], inter_dro(intervals, cloud, config)[0], rtol=1e-6)
-    gradient = jax.grad(lambda r, config=config: inter_dro(intervals._replace(radius=r), cloud, config)[0])(intervals.radius)
+    np.testing.assert_allclose(_inter_dro(moved, cloud, config)[0], _inter_dro(intervals, cloud, config)[0], rtol=1e-6)
+    gradient = jax.grad(lambda r, config=config: _inter_dro(intervals._replace(radius=r), cloud, config)[0])(
+      intervals.radius
+    )
     np.testing.assert_allclose(gradient.sum(-1), 0, atol=1e-7)
   # The terms that fix the level depend on it.
   for extra in (dict(radius_weight=1.0), dict(width_weight=1.0)):
     config = InterDro(**extra)
-    assert abs(inter_dro(moved, cloud, config)[0] - inter_dro(intervals, cloud, config)[0]) > 1e-3
+    assert abs(_inter_dro(moved, cloud, config)[0] - _inter_dro(intervals, cloud, config)[0]) > 1e-3
 
 
 def test_cross_entropy_and_divergence_have_one_gradient_on_the_centre():
   intervals, cloud = case()
   base = InterDro(variation=0.0, upper=False, lower=False)
-  gradient = lambda config: jax.grad(lambda c: inter_dro(intervals._replace(centre=c), cloud, config)[0])(intervals.centre)
+  gradient = lambda config: jax.grad(lambda c: _inter_dro(intervals._replace(centre=c), cloud, config)[0])(intervals.centre)
   one = gradient(dataclasses.replace(base, cross_entropy=0.9, divergence=0.2))
   np.testing.assert_allclose(one, gradient(dataclasses.replace(base, cross_entropy=0.3, divergence=0.8)), atol=1e-7)
 
@@ -99,14 +103,14 @@ def test_cross_entropy_and_divergence_have_one_gradient_on_the_centre():
 def test_gradients_numerically_and_none_to_the_cloud():
   intervals, cloud = case(heads=2)
   config = InterDro(alpha=0.0, radius_weight=0.5, width_weight=0.1)  # constant weights: the loss itself is differentiable
-  loss = lambda c, r: inter_dro(Intervals(c, r), cloud, config, VALID)[0]
+  loss = lambda c, r: _inter_dro(Intervals(c, r), cloud, config, VALID)[0]
   check_grads(loss, intervals[:2], order=1, modes=["rev"], atol=1e-3, rtol=1e-3)
-  assert not jax.grad(lambda x: inter_dro(intervals, x, InterDro(coverage_weight=1.0))[0])(cloud).any()
+  assert not jax.grad(lambda x: _inter_dro(intervals, x, InterDro(coverage_weight=1.0))[0])(cloud).any()
 
 
 def test_invalid_positions_have_no_gradient():
   intervals, cloud = case()
-  gradient = jax.grad(lambda c: inter_dro(intervals._replace(centre=c), cloud, InterDro(), VALID)[0])(intervals.centre)
+  gradient = jax.grad(lambda c: _inter_dro(intervals._replace(centre=c), cloud, InterDro(), VALID)[0])(intervals.centre)
   assert not np.asarray(gradient)[~VALID].any() and np.asarray(gradient)[VALID].any()
 
 
@@ -121,7 +125,7 @@ def test_equal_synonyms_change_the_weights_of_positions_alone():
   def term(name, centre_radius, is_split, alpha=1.0):
     centre, radius = centre_radius
     found = Intervals(lift(centre), radius[..., code]) if is_split else Intervals(centre, radius)
-    return inter_dro(found, lift(cloud) if is_split else cloud, InterDro(alpha=alpha), VALID)[1][name]
+    return _inter_dro(found, lift(cloud) if is_split else cloud, InterDro(alpha=alpha), VALID)[1][name]
 
   gradient = lambda *of, **kwargs: jax.grad(lambda leaves: term(of[0], leaves, *of[1:], **kwargs))(tuple(intervals[:2]))
   for name in ("anchor_mid", "align", "anchor_up", "anchor_lo"):
@@ -144,8 +148,8 @@ def test_equal_synonyms_change_the_weights_of_positions_alone():
 
 def test_heads_are_averaged():
   intervals, cloud = case(heads=3)
-  one = [inter_dro(Intervals(*(x[:, :, h : h + 1] for x in intervals[:2])), cloud, InterDro())[0] for h in range(3)]
-  np.testing.assert_allclose(inter_dro(intervals, cloud, InterDro())[0], np.mean(one), rtol=1e-6)
+  one = [_inter_dro(Intervals(*(x[:, :, h : h + 1] for x in intervals[:2])), cloud, InterDro())[0] for h in range(3)]
+  np.testing.assert_allclose(_inter_dro(intervals, cloud, InterDro())[0], np.mean(one), rtol=1e-6)
 
 
 def test_bad_settings_are_errors():

@@ -1,5 +1,7 @@
 """Text tokenizer: the vocabulary is reproducible, padding is on the left, and no text crashes it."""
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,11 +19,15 @@ from jaxspec.io.text import (
 )
 
 NUM_TOKENS = 160
-CAPTIONS = [normalize_prompt(scenes.draw_scene(0, number)[0]) for number in range(3000)]
+
+
+@functools.cache
+def captions():
+  return [normalize_prompt(scenes.draw_scene(0, number)[0]) for number in range(3000)]
 
 
 def learn():
-  return learn_text_tokenizer([*CAPTIONS, *["red apple"] * 50], NUM_TOKENS)
+  return learn_text_tokenizer([*captions(), *["red apple"] * 50], NUM_TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +56,7 @@ def test_save_and_load(tokenizer, tmp_path):
 
 
 def test_captions_fit(tokenizer):
-  encoded = encode(tokenizer, CAPTIONS)
+  encoded = encode(tokenizer, captions())
   assert not encoded.num_dropped.any() and not (encoded.ids == UNK_ID).any()
 
 

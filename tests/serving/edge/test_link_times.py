@@ -1,5 +1,6 @@
 """Times of rounds over a link: their estimates, the lengths that they give, and what a length may read."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_an_estimate_moves():
 @pytest.mark.parametrize("pipeline, bonus", [(1, True), (1, False), (2, False), (4, False)])
 def test_lengths_are_those_of_the_formula(pipeline, bonus):
   """After many rounds of one acceptance; ``K + 1`` passes make drafts, so one pass counts as a part of the target's."""
-  found = []
+  found, choose = [], jax.jit(length_choice.choose, static_argnums=2, static_argnames="bonus")
   for acceptance, delay in ((acceptance, delay) for acceptance in (0.5, 0.8) for delay in (0.004, 0.02, 0.1, 0.5)):
     state = length_choice.start(jnp.full((MOST + 1,), length_choice.PLAIN), 1, MOST, 10_000)
     share = round(acceptance * (1 << 16))
@@ -51,7 +52,7 @@ def test_lengths_are_those_of_the_formula(pipeline, bonus):
     rounds = [timed(drafted, exchange=delay, verify=0.003) for drafted in (4, 6, 4)]
     times = table(Past(9, rounds, full if pipeline > 1 else (), pipeline, MOST))
     lengths = tuple(range(MOST + 1))
-    found.append(int(length_choice.choose(state, jnp.asarray(times), lengths, ONE_ROW, bonus=bonus)))
+    found.append(int(choose(state, jnp.asarray(times), lengths, ONE_ROW, bonus=bonus)))
     wanted = dict(draft_s=0.002, verify_s=0.003, link_s=delay - 0.001, most=MOST, pipeline=pipeline, bonus=bonus)
     # The optimum is flat, and times are integers: its neighbours are as good.
     assert abs(found[-1] - best_length(acceptance, **wanted)) <= (1 if bonus else 2), (acceptance, delay)
