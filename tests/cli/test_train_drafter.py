@@ -187,6 +187,7 @@ def test_errors(fails, own, tmp_path, words, line):
   assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_full_or_read_only_places(fails, own, tmp_path, monkeypatch):
   """A disk that fills while samples or checkpoints are written is named in one line, and nothing older is lost."""
 

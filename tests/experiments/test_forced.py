@@ -30,6 +30,7 @@ def test_a_network_reads_tokens_in_one_pass_or_after_its_condition(bench):
   np.testing.assert_allclose(found.intervals.centre, wanted.intervals.centre[:, start:], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_accepted_tokens_of_a_greedy_edge_are_its_likeliest(bench):
   every = row("ciar", draft="edge", tau=CLOSED)
   share = lambda entry: forced.likeliest_accepted(bench, entry, bench.decode(entry))

@@ -15,7 +15,6 @@ from jaxspec.run.round_times import forced
 from jaxspec.serving.edge.link_times import table
 from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.wire.link_model import NETWORKS, Network, RoundSeconds
-from tests.helpers import slow_but
 from tests.serving.edge.test_pipeline import new_engine, served
 from tests.serving.edge.virtual_link import SlowCodec, VirtualLink
 from tests.serving.server.crowds import one_row
@@ -48,8 +47,9 @@ def tokens_of(results):
   return sum(int(result.lengths[0]) - 1 for result in results)
 
 
-@pytest.mark.parametrize("name", slow_but(["4g", "5g"], ["4g"]))
-@pytest.mark.parametrize("pipeline, length", slow_but([(1, 2), (2, 2), (4, 1)], [(4, 1)]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["4g", "5g"])
+@pytest.mark.parametrize("pipeline, length", [(1, 2), (2, 2), (4, 1)])
 def test_seconds_are_those_of_the_formula(name, pipeline, length):
   """Up to the ends of rows: the last rounds have fewer drafts, and nothing is sent ahead of them."""
   link, results = decode(NETWORKS[name], pipeline=pipeline, table_of=fixed(length))
