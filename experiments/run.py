@@ -28,6 +28,7 @@ from typing import Any
 import click
 
 from jaxspec.core.command_line import PATH, script, set_option
+from jaxspec.core.options import suggestion
 from jaxspec.io.whole_files import write_whole
 
 RESULTS = Path(__file__).parent / "results"
@@ -93,7 +94,7 @@ def chosen(names: Sequence[str]) -> list[str]:
     if not matches:
       module = name.partition(":")[0]
       near = [table for table in known if table.startswith(f"{module}:")] or list(known)
-      raise ValueError(f"Must have a table in {', '.join(near)}, we instead got {name!r}")
+      raise ValueError(f"Must have a table in {', '.join(near)}, we instead got {name!r}{suggestion(name, known)}")
     found += matches
   return list(dict.fromkeys(found))
 

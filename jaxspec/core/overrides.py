@@ -104,15 +104,24 @@ def _replace(config: Any, path: list[str], value: Any, assignment: str) -> Any:
     return dataclasses.replace(config, **{name: _replace(old, rest, value, assignment)})
   if isinstance(old, tuple) and isinstance(value, list):
     value = tuple(value)
-  if isinstance(old, float) and type(value) is int:
+  kinds = _declared(config, name) if old is None else (type(old),)
+  if float in kinds and int not in kinds and type(value) is int:
     value = float(value)
-  if isinstance(old, str) and value is not None and not isinstance(value, str):
+  if str in kinds and value is not None and type(value) not in kinds:
     value = assignment.partition("=")[2]  # a number, or several, as text
-  if value is None and old is not None and not _may_be_none(config, name):
-    raise ValueError(f"Must have a value of type {type(old).__name__}, we instead got {assignment!r}")
-  if old is not None and value is not None and type(value) is not type(old):
-    raise ValueError(f"Must have a value of type {type(old).__name__}, we instead got {assignment!r}")
+  fits = not kinds or type(value) in kinds if value is not None else old is None or _may_be_none(config, name)
+  if not fits:
+    wanted = " or ".join(kind.__name__ for kind in kinds)
+    raise ValueError(f"Must have a value of type {wanted}, we instead got {assignment!r}")
   return dataclasses.replace(config, **{name: value})
+
+
+def _declared(config: Any, name: str) -> tuple[type, ...]:
+  """Types of a field without a value; () if one of them is no bool, int, float or string."""
+  (field,) = [field for field in dataclasses.fields(config) if field.name == name]
+  simple = {kind.__name__: kind for kind in (bool, int, float, str)}
+  words = [word for word in map(str.strip, str(field.type).split("|")) if word != "None"]
+  return tuple(simple[word] for word in words) if set(words) <= simple.keys() else ()
 
 
 def _may_be_none(config: Any, name: str) -> bool:

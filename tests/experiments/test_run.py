@@ -84,6 +84,8 @@ def test_a_pattern_renders_its_documents(tmp_path):
 def test_patterns_stand_for_tables():
   assert run.chosen(["scenes:*", "scenes:exact"]) == [name for name in run.tables() if name.startswith("scenes:")]
   assert run.command_of("ciar:solvers", ["a=b & c"]) == "python -m experiments.run ciar:solvers --set 'a=b & c'"
+  with pytest.raises(ValueError, match="we instead got 'scenes:exat': did you mean scenes:exact"):
+    run.chosen(["scenes:exat"])
 
 
 @pytest.fixture(scope="module")

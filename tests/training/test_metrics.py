@@ -59,6 +59,8 @@ def test_differences_are_overrides(name):
     ("steps={[]: 1}", "type int"),
     ("stepz=3", "a field in name, steps"),
     ("steps=x", "type int"),
+    ("limit=x", "type int"),
+    ("limit=1.5", "type int"),
     ("steps.more=1", "before the dot"),
     ("inner.rat=1", "rate, widths"),
   ],
