@@ -109,7 +109,10 @@ def _replace(config: Any, path: list[str], value: Any, assignment: str) -> Any:
     value = float(value)
   if str in kinds and value is not None and type(value) not in kinds:
     value = assignment.partition("=")[2]  # a number, or several, as text
-  fits = not kinds or type(value) in kinds if value is not None else old is None or _may_be_none(config, name)
+  if value is None:
+    fits = old is None or _may_be_none(config, name)
+  else:
+    fits = not kinds or type(value) in kinds
   if not fits:
     wanted = " or ".join(kind.__name__ for kind in kinds)
     raise ValueError(f"Must have a value of type {wanted}, we instead got {assignment!r}")
@@ -118,12 +121,15 @@ def _replace(config: Any, path: list[str], value: Any, assignment: str) -> Any:
 
 def _declared(config: Any, name: str) -> tuple[type, ...]:
   """Types of a field without a value; () if one of them is no bool, int, float or string."""
-  (field,) = [field for field in dataclasses.fields(config) if field.name == name]
   simple = {kind.__name__: kind for kind in (bool, int, float, str)}
-  words = [word for word in map(str.strip, str(field.type).split("|")) if word != "None"]
+  words = [word for word in map(str.strip, _type_of(config, name).split("|")) if word != "None"]
   return tuple(simple[word] for word in words) if set(words) <= simple.keys() else ()
 
 
 def _may_be_none(config: Any, name: str) -> bool:
-  (field,) = [field for field in dataclasses.fields(config) if field.name == name]
-  return any(word in str(field.type) for word in ("None", "Optional", "Any"))
+  return any(word in _type_of(config, name) for word in ("None", "Optional", "Any"))
+
+
+def _type_of(config: Any, name: str) -> str:
+  """The declared type of a field, as text."""
+  return next(str(field.type) for field in dataclasses.fields(config) if field.name == name)
