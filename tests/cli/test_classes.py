@@ -62,6 +62,7 @@ def test_exact(draw, causal):
   assert again["images"] == document["images"]
 
 
+@pytest.mark.slow
 def test_plain_by_name_and_number(draw, causal, run):
   """A class name is a prompt too; so is its number."""
   document, _ = draw(causal, "--method", "ar", "--class", "2", "--batch", 1)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import jax
+import pytest
 
 from jaxspec.cli import compilation_cache
 
@@ -61,6 +62,7 @@ assert kept() == {}, "no half of a program stays"
 """
 
 
+@pytest.mark.slow
 def test_damaged_files_are_replaced_and_a_full_disk_is_said_once(tmp_path):
   environment = os.environ | {"JAXSPEC_CACHE_DIR": str(tmp_path), "JAX_PLATFORMS": "cpu"}
   environment.pop("JAX_COMPILATION_CACHE_DIR", None)

@@ -9,6 +9,7 @@ from PIL import Image
 from jaxspec.statistics import FEWEST_CLUSTERS
 
 
+@pytest.mark.slow
 def test_classes_without_drafts(run, class_models):
   outcome = run(
     "diagnose", "--model", class_models / "target", "--tokenizer", class_models / "vq", "--class", 1, "--class", 3,

@@ -208,6 +208,7 @@ def test_standard_figures_without_the_extra(fails, folder, monkeypatch):
   assert "jaxspec-decoding[eval]" in fails("evaluate", folder, "--standard", "--reference", folder)
 
 
+@pytest.mark.slow
 def test_standard_figures_with_metrics_that_record(monkeypatch):
   """Each image reaches each metric once, channels first, with its own prompt."""
   pytest.importorskip("torch")

@@ -92,6 +92,7 @@ def test_texts_go_to_pipes_and_devices(tmp_path):
   whole_files.write_whole(Path("/dev/null"), lambda work: work.write_text("whole"))
 
 
+@pytest.mark.slow
 def test_progress_names_the_file_that_is_written(run, bundle, monkeypatch):
   """A pipe without a reader waits in this stage."""
   stages, written = [], []

@@ -175,6 +175,7 @@ def test_rows_before_a_failure_are_written(run, over, monkeypatch):
   assert outcome.exit_code == 2 and len(outcome.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeypatch):
   """Another edge takes the only stream of a bearer token before the second row; the error is not about memory."""
   held, whole = [], GrpcCloud.open

@@ -29,6 +29,7 @@ def compiled(compiled_operations):
   jax.monitoring.unregister_event_duration_listener(listen)
 
 
+@pytest.mark.slow
 def test_a_load_compiles_nothing(compiled):
   folder = named("scenes")
   for part in ("target", "eagle", "text", "tokenizer"):

@@ -24,6 +24,7 @@ def test_options_that_nobody_reads(run, args, line):
   assert outcome.exit_code == 0 and outcome.stderr == f"Warning: {line}\n", outcome.output
 
 
+@pytest.mark.slow
 def test_captions_and_repeats_that_nobody_reads(run, class_models):
   source = ("--model", class_models / "target", "--tokenizer", class_models / "vq")
   outcome = run("generate", "a cat", "--class", 1, *source, "--method", "ar", "--repeats", 2)

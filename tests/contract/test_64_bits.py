@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from tests.contract.cases import CASES
+from tests.helpers import slow_but
+
+FAST = {"speculative", "sqs", "sjd", "eagle", "ciar", "cspd", "rows", "step-ciar"}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, FAST))
 def test_no_number_of_a_decode_has_64_bits(name):
   case = CASES[name]
   condition, decoder = case.condition(3), dataclasses.replace(case.decoder)

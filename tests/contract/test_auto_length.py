@@ -79,6 +79,7 @@ def _verifier(feedback_fn):
   return jaxspec.TargetVerifier(HOST, jaxspec.lossless, warp=WARP, feedback_fn=feedback_fn, widths=(1, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", slow_but(FAMILIES, ["chain"]))
 def test_every_outcome_of_a_decode(family):
   inner, feedback_fn, draft_params = FAMILIES[family]

@@ -190,6 +190,7 @@ def test_the_tree_of_a_window():
   assert methods.Sjd(window=3, branch=2, depth=2).drafts_per_round() == 7
 
 
+@pytest.mark.slow
 def test_a_position_with_too_few_tokens_repeats_its_draft():
   """Two tokens have mass: the third candidate is a copy of the first, and the contract of drafts holds."""
   drafter = JacobiTreeDrafter(JacobiDrafter(window=2, vocab_size=V, recycle="fresh"), 3, 1)

@@ -43,14 +43,17 @@ def test_every_method_has_a_case():
   assert prefixed >= wanted
 
 
-# Some differ from a default case in their rule or their prefix alone; others are enumerated or have their own
-# default tests (test_branches.py, tests/drafters).
-SLOW = {"eagle-lantern", "gsd", "scaled", "ciar", "sjd", "sjd, branches", "ngram", "cspd, blocks"}
+# One case of each kind of draft and of verifier; others have a drafter that test_enumeration.py enumerates, or differ from
+# one of these in their rule or their prefix alone.
+FAST = {
+  *("ar", "ar of vectors", "speculative", "sqs", "lantern", "eagle", "eagle-chain", "block-head"),
+  *("ciar after a prefix", "cspd", "parallel", "rows"),
+}
 # Scales and steps are in `test_whole_contract`, after a prefix; tests/core has them without one.
 NAMES = [name for name, case in CASES.items() if case.method.tokens not in (methods.SCALES, methods.DENOISING_STEPS)]
 
 
-@pytest.mark.parametrize("name", slow_but(NAMES, set(NAMES) - SLOW))
+@pytest.mark.parametrize("name", slow_but(NAMES, FAST))
 def test_contract(name):
   case = CASES[name]
   assert case.parts().target_prefix == case.target_prefix

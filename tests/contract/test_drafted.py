@@ -84,6 +84,7 @@ def test_padding_may_be_anything():
   _check(_drafter(lambda cursor: padded))
 
 
+@pytest.mark.slow
 def test_later_drafts_are_checked_too():
   later = lambda cursor: GOOD._replace(num_drafted=_each(1), tokens=jnp.where(cursor.length[:, None] > 1, V, GOOD.tokens))
   with pytest.raises(AssertionError, match="^draft: Must have tokens of the vocabulary, below 3"):

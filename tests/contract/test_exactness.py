@@ -30,6 +30,7 @@ def _always(tables, keys, draft, target):
   return commit_leading(keys, draft, target, accept_prob=jnp.ones(draft.tokens.shape))
 
 
+@pytest.mark.slow
 def test_exact_methods_pass():
   assert testing.check_exact(methods.Speculative(gamma=2)) > 1e-4
 

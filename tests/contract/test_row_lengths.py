@@ -20,6 +20,7 @@ from tests.contract import networks
 from tests.contract.cases import ROWS, Case
 from tests.contract.cases import N as LENGTH
 from tests.contract.test_enumeration import TABLES, TOP, WARP, V, _halves, _side
+from tests.helpers import slow_but
 
 N, WINDOW = 4, 2
 HOST, SIZE = networks.history_fns(V, N), networks.rows_of_table(V, N)
@@ -72,7 +73,7 @@ def _by_hand(keys, seed, length_of):
   return state.draft_side.tokens
 
 
-@pytest.mark.parametrize("bonus", [True, False])
+@pytest.mark.parametrize("bonus", slow_but([True, False], [True]))
 def test_every_outcome_of_a_decode(bonus):
   """Without a bonus token a single draft does not pay, so lengths are 2 and 0."""
   seen = set()
@@ -89,6 +90,7 @@ def test_every_outcome_of_a_decode(bonus):
   assert seen >= ({(0, 0, 1), (0, 1, 1), (2, 0, 1)} if bonus else {(0, 0, 2), (2, 0, 1)})
 
 
+@pytest.mark.slow
 def test_lengths_that_follow_the_past_in_any_way():
   """Such as measured seconds, which may depend on all that was committed and sent."""
   rules = [
@@ -99,6 +101,7 @@ def test_lengths_that_follow_the_past_in_any_way():
     assert _error(lambda keys, seed=seed, rule=rule: _by_hand(keys, seed, rule), seed) < 1e-6
 
 
+@pytest.mark.slow
 def test_a_length_that_reads_its_drafts_shows():
   """The power of the tests above."""
   reads = lambda number, tokens, drafts: jnp.where(drafts[:, 0] == 0, 0, WINDOW)

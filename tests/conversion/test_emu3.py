@@ -29,6 +29,7 @@ def _tensors(folder):
   return {name: tensor.read() for name, tensor in tensors.items()}
 
 
+@pytest.mark.slow
 def test_a_download_becomes_one_folder(hub, tmp_path):
   """The network in bfloat16 from two shards, its vocabulary, and the vision tokenizer that lies beside it."""
   line = works(emu3.main, hub, tmp_path / "out", "--ratio", "3:2")
@@ -81,6 +82,7 @@ def test_other_forms_of_files(hub, tmp_path):
   assert not (tmp_path / "bin" / "vq").exists()  # no vision tokenizer beside the source
 
 
+@pytest.mark.slow
 def test_the_published_shapes():
   """All 291 names of the official constructor, without values; the released size of images."""
   official = json.loads((golden.FOLDER / "official_shapes.json").read_text())["Emu3-Gen"]

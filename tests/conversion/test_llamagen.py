@@ -105,6 +105,7 @@ def _round_trip(folder, config, family, command, fields, seed):
   return checkpoints.load(previous).config
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(
   layers=st.integers(1, 2),
@@ -149,6 +150,7 @@ def test_tokenizers_round_trip(tmp_path, multipliers, blocks, z, codes, width, s
   assert _round_trip(tmp_path / "r", config, llamagen_vq.FAMILY, llamagen_vq.main, {}, seed) == config
 
 
+@pytest.mark.slow
 def test_exported_tokenizers_have_the_buffer_the_official_loader_demands(tmp_path):
   _round_trip(tmp_path / "r", TINY_VQ, llamagen_vq.FAMILY, llamagen_vq.main, {}, 0)
   buffer = torch_files.read(tmp_path / "r" / "file0.pt")["model"]["quantize.codebook_used"].read()

@@ -46,6 +46,7 @@ def test_pt_and_safetensors_give_the_same(tmp_path, stem):
   assert_same(leaves_of(tmp_path / "pt"), leaves_of(tmp_path / "safetensors"))
 
 
+@pytest.mark.slow
 def test_the_command_line_itself(tmp_path):
   """Runs one real process in which PyTorch cannot be imported."""
   blocked = "import sys, runpy; sys.modules['torch'] = None; "

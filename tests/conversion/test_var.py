@@ -85,6 +85,7 @@ def test_buffers():
   assert {name for name in buffers if name.endswith("zero_k_bias")} == {f"blocks.{i}.attn.zero_k_bias" for i in range(2)}
 
 
+@pytest.mark.slow
 def test_files_that_do_not_fit(tmp_path, fields):
   own, out = load_file(GOLDEN / "var_saln_tiny.safetensors"), tmp_path / "out"
 

@@ -1,5 +1,7 @@
 """Drafters of one function get what a row consists of, whatever a round committed."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,7 @@ from jaxspec.core.types import Draft
 from jaxspec.rules.tree_rule import lossless_tree
 from jaxspec.verifiers.target import target_features
 from tests.contract.blocks import pausing, without_bonus
-from tests.helpers import labels, markov_fns, side
+from tests.helpers import labels, markov_fns, side, slow_but
 
 V, N, ROWS, WINDOW = 3, 12, 64, 3
 LOGITS = jnp.asarray(np.random.default_rng(0).normal(size=(V + 1, V)), jnp.float32)
@@ -41,8 +43,10 @@ def _rounds(drafter, verifier, rule, **kwargs):
   assert (found.cursor.length == N).all() and found.counters.accepted.any()
 
 
-@pytest.mark.parametrize("verifier", VERIFIERS)
-@pytest.mark.parametrize("is_tree", [False, True])
+CASES = list(itertools.product((False, True), VERIFIERS))
+
+
+@pytest.mark.parametrize("is_tree, verifier", slow_but(CASES, [(False, "pauses")]))
 def test_features_are_those_with_which_the_newest_token_was_drawn(is_tree, verifier):
   """Those of a Markov chain are the logits after the token before."""
   drafter = from_features(_tree if is_tree else _chain, window=4 if is_tree else WINDOW)
@@ -51,6 +55,7 @@ def test_features_are_those_with_which_the_newest_token_was_drawn(is_tree, verif
     np.testing.assert_array_equal(features, np.asarray(LOGITS)[before])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verifier", VERIFIERS)
 def test_the_history_is_what_was_committed(verifier):
   drafter = from_history(_chain, window=WINDOW)

@@ -22,7 +22,6 @@ from jaxspec.sampling import DenoisingSampling
 from jaxspec.testing import fast_keys
 from jaxspec.verifiers.denoising_target import DenoisingVerifier
 from tests import denoising_toy as denoising_toy
-from tests import helpers
 from tests.denoising_toy import DIM, NEAR, NETWORK, TARGET
 
 ROWS = 3000
@@ -53,7 +52,8 @@ def _follows(states, side, label=0, ddim_eta=None):
   assert min(found) * len(found) > 0.01, min(found)
 
 
-@pytest.mark.parametrize("draft", helpers.slow_but(["frozen", "network"], ["network"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("draft", ["frozen", "network"])
 def test_steps_of_ddim_with_noise_follow_the_target(draft):
   network = dataclasses.replace(NETWORK, ddim_eta=0.6)
   out = _decode(None if draft == "frozen" else NEAR, fast_keys(6, ROWS), network=network)
@@ -61,6 +61,7 @@ def test_steps_of_ddim_with_noise_follow_the_target(draft):
   assert np.any(out.origin == int(Origin.DRAFT)) and np.any(out.origin == int(Origin.REPLACED))
 
 
+@pytest.mark.slow
 def test_steps_of_ddim_without_noise_are_those_of_its_sampler():
   """Plain decoding from the noise of the same keys; exact methods refuse such steps, in one line."""
   keys, labels = fast_keys(9, 6), ClassLabels(jnp.arange(6) % 2)
@@ -80,7 +81,7 @@ def _last_is_a_mean(states, side, label=0):
   np.testing.assert_allclose(states[:, -1], states[:, -2] @ matrix + shift, atol=1e-4)
 
 
-@pytest.mark.parametrize(("draft", "acceptance"), [("frozen", 0.174), ("network", 0.329)])
+@pytest.mark.parametrize("draft, acceptance", [("frozen", 0.174), ("network", 0.329)])
 def test_every_state_follows_the_target(draft, acceptance):
   """Kolmogorov-Smirnov test of all steps of chains against their exact distribution, and of squares jointly."""
   out = _decode(None if draft == "frozen" else NEAR, fast_keys(3, ROWS))

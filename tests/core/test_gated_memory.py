@@ -49,6 +49,7 @@ class FoundDraw:
     return jnp.argmax(jnp.cumsum(jnp.arctan(logits), axis=-1), axis=-1).astype(jnp.int32), logits
 
 
+@pytest.mark.slow
 def test_proposals_are_made_only_where_the_edge_drafts():
   """Most tokens are local. What makes the proposal of a draft is in the skipped part, not in front of it."""
   params, kwargs = transformer_gated(cloud_layers=1)

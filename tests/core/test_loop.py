@@ -61,6 +61,7 @@ def test_drivers_agree_and_counters_add_up(window):
   assert (per_round <= window + 1).all()
 
 
+@pytest.mark.slow
 def test_loops_of_plain_decoding_agree():
   params, _, verifier = tiny_pair()
   kwargs = dict(drafter=NO_DRAFTER, verifier=verifier, max_len=6)

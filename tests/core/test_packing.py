@@ -17,7 +17,7 @@ from jaxspec.models.conditions import ClassLabels
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.verifiers import ciar_target
 from tests.ciar_pair import keys_of, transformer_gated
-from tests.helpers import TARGET, labels, random_params
+from tests.helpers import TARGET, labels, random_params, slow_but
 
 _packed = jax.jit(packed, static_argnums=(1, 2, 3))
 
@@ -54,6 +54,7 @@ def test_few_rows_take_inputs_in_their_order():
   assert fewer.share.sum() == 2 and fewer.seat.max() < 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_rows", [3, 4])
 @pytest.mark.parametrize("is_guided", [False, True])
 def test_a_packed_pass_is_that_of_every_row(is_guided, most_rows):
@@ -87,7 +88,7 @@ def test_a_packed_pass_is_that_of_every_row(is_guided, most_rows):
   np.testing.assert_allclose(next_packed, next_padded, atol=2e-5)
 
 
-@pytest.mark.parametrize("guided", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("guided", slow_but([False, True], [False]))
 def test_rows_alone_have_the_tokens_of_a_batch(guided):
   """Rows of a batch share packed passes, and some rounds take several; a row alone has passes of its own."""
   params, kwargs = transformer_gated(cloud_layers=1, guided=guided)

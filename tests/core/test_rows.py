@@ -16,7 +16,7 @@ from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.rules.greedy import greedy
 from jaxspec.sampling.logit_processing import Sampling
 from jaxspec.verifiers.target import TargetState
-from tests.helpers import TARGET, random_params, slow_but
+from tests.helpers import TARGET, random_params
 
 ROWS, WINDOW = 4, 4
 ENDS = np.array([[4, -1], [5, 6], [-1, -1], [4, 2]], np.int32)
@@ -39,7 +39,8 @@ def side_of(guided, cache, row=None):
   return params, target, Draft.chain(kept(tokens[:, 1:]), (), kept(ints(4, 0, 1, 3)), 0)
 
 
-@pytest.mark.parametrize("guided", slow_but([False, True], [False]))
+@pytest.mark.slow
+@pytest.mark.parametrize("guided", [False, True])
 def test_a_round_of_different_rows(guided):
   fns = guidance.guided(llamagen_fns(TARGET)) if guided else llamagen_fns(TARGET)
   verifier = jaxspec.TargetVerifier(fns, greedy, warp=jaxspec.Warp(top_k=6, nucleus=True))

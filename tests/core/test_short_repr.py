@@ -33,6 +33,7 @@ def test_results():
   assert repr(audit).startswith("TokenAudit(tested=float64[30, 30], ") and len(repr(audit)) < 300
 
 
+@pytest.mark.slow
 def test_families():
   pipe = jaxspec.load_pipeline("digits32-var", target_weights=False)
   assert repr(pipe.family) == f"<ScaleFamily: images of scales, {pipe.family.target.path}>"

@@ -68,7 +68,8 @@ def test_everything_is_local():
   _follows(out)
 
 
-@pytest.mark.parametrize("first", helpers.slow_but([1, 7], [1]))
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [1, 7])
 def test_code(first):
   """The cloud takes the first steps, the edge the others."""
   out = _draw(methods.StepCiar(tau=float("inf"), target_prefix=first / STEPS))
@@ -78,7 +79,8 @@ def test_code(first):
   _follows(out)
 
 
-@pytest.mark.parametrize(("first", "last"), helpers.slow_but([(0, 1), (0, 7), (2, 3)], [(2, 3)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (0, 7), (2, 3)])
 def test_the_cloud_takes_the_last_steps(first, last):
   """The edge takes the steps between both ends, without a pass for those of the suffix."""
   method = methods.StepCiar(tau=float("inf"), target_prefix=first / STEPS, target_suffix=last / STEPS, max_run=4)

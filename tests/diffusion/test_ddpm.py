@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 from jaxspec.diffusion import ddpm, diffusion_loss
@@ -30,6 +31,7 @@ def _gaussian_data(mean: float, std: float):
   return predict
 
 
+@pytest.mark.slow
 def test_exact_denoisers_reproduce_the_data_distribution():
   first, second = jax.random.split(jax.random.key(0))
   rows = 20_000

@@ -24,7 +24,7 @@ from jaxspec.sampling import SamplingConfig
 from jaxspec.testing import assert_same_distribution, fast_keys
 from jaxspec.testing.toys import softmax
 from jaxspec.training.distillation.block_head_student import block_inputs
-from tests.helpers import CAPTIONS, TARGET, eagle_condition, markov_fns, random_params, slow_but
+from tests.helpers import CAPTIONS, TARGET, eagle_condition, markov_fns, random_params
 
 N, WINDOW = 16, 3
 
@@ -43,9 +43,8 @@ def decoder(name: str, *, guided: bool = True, temperature: float = 2.0, scale: 
   )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  "name,guided", slow_but([("classes", True), ("captions", True), ("captions", False)], [("captions", True)])
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name,guided", [("classes", True), ("captions", True), ("captions", False)])
 def test_rows_are_those_of_one_pass_over_the_committed_features(name, guided):
   """Whatever was accepted and rejected before: the context holds the target's features, each at its position."""
   parts, rows = decoder(name, guided=guided).parts, 3
@@ -80,6 +79,7 @@ def test_rows_are_those_of_one_pass_over_the_committed_features(name, guided):
   np.testing.assert_allclose(draft.proposal, anew(params, condition, edge.tokens, lengths), atol=2e-4)
 
 
+@pytest.mark.slow
 def test_training_reads_what_a_decode_reads():
   """One pass over features and the blocks of several anchors gives each block the rows of a decode at that length."""
   config = BlockHeadConfig.of(TARGET)
@@ -110,6 +110,7 @@ def test_training_reads_what_a_decode_reads():
   np.testing.assert_allclose(whole, blocks, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_sequences_follow_the_target_s_distribution():
   """The first three tokens of a transformer, committed by rounds of three drafts, against its joint distribution."""
   rows, vocab, bound = 4096, TARGET.vocab_size, decoder("classes", temperature=3.0)

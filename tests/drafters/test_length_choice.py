@@ -19,9 +19,9 @@ SLOW_DRAFTS = in_plain_rounds([1, 1.4, 2.2, 3.3])
 STEEP = in_plain_rounds([1, 2.2, 4.4, 9])  # of a large batch on a CPU: a draft costs more than the token that it may add
 
 
-@jax.jit
 def _round(state, length, times, acceptance, key):
-  """One round of 4 rows of ``length`` tokens, whose drafts are accepted independently; also its draft length and theirs."""
+  """One round of 4 rows of ``length`` tokens, whose drafts are accepted independently; also the number of its draft length
+  and their new lengths."""
   cursor = Cursor(jnp.zeros((4,), jnp.int32), length, length < MAX_LEN, jnp.int32(0))
   index = length_choice.choose(state, times, WIDTHS, length_choice.lacking(cursor, MAX_LEN))
   width = jnp.asarray(WIDTHS)[index]
@@ -32,7 +32,21 @@ def _round(state, length, times, acceptance, key):
   draft = Draft.chain(jnp.zeros((4, 7), jnp.int32), (), drafted, drafted)
   verdict = Verdict.one(jnp.minimum(leading, drafted).astype(jnp.int32), jnp.ones((4,), jnp.int32))
   found = length_choice.outcome(cursor, draft, verdict, MAX_LEN)
-  return length_choice.ended(state, times, found), MAX_LEN - found.after, width
+  return length_choice.ended(state, times, found), MAX_LEN - found.after, index
+
+
+@jax.jit
+def _decode(table, acceptance, prior, seed):
+  """The number of the draft length of every round ``[MAX_LEN]``, and how many rounds there were."""
+
+  def body(carry):
+    state, length, chosen, number = carry
+    state, length, index = _round(state, length, table, acceptance, jax.random.key(1000 * seed + number))
+    return state, length, chosen.at[number].set(index), number + 1
+
+  start = length_choice.start(table, 4, 7, MAX_LEN, prior), jnp.ones((4,), jnp.int32)
+  carry = *start, jnp.zeros((MAX_LEN,), jnp.int32), jnp.int32(0)
+  return jax.lax.while_loop(lambda carry: carry[1].min() < MAX_LEN, body, carry)[2:]
 
 
 def _rounds(times, acceptance, chosen_by=None, prior=None, seed=0):
@@ -45,15 +59,11 @@ def _rounds(times, acceptance, chosen_by=None, prior=None, seed=0):
     prior: what is known from other decodes.
   """
   table = jnp.asarray(times if chosen_by is None else chosen_by)
-  state, length = length_choice.start(table, 4, 7, MAX_LEN, prior), jnp.ones((4,), jnp.int32)
   acceptance = np.asarray(acceptance, np.float32)
   acceptance = jnp.asarray(np.broadcast_to(acceptance if acceptance.ndim == 2 else acceptance.reshape(-1, 1), (4, MAX_LEN)))
-  widths, spent = [], 0.0
-  while length.min() < MAX_LEN:
-    state, length, width = _round(state, length, table, acceptance, jax.random.key(1000 * seed + len(widths)))
-    widths.append(int(width))
-    spent += float(times[WIDTHS.index(int(width))] / times[0])
-  return widths, (MAX_LEN - 1) / spent
+  chosen, number = _decode(table, acceptance, prior, seed)
+  chosen = np.asarray(chosen)[: int(number)]
+  return np.asarray(WIDTHS)[chosen].tolist(), (MAX_LEN - 1) / np.sum(np.asarray(times, np.float64)[chosen] / times[0])
 
 
 def _best_fixed(times, acceptance):
@@ -89,13 +99,14 @@ def test_a_batch_is_as_fast_as_its_slowest_row(acceptance):
 
 
 def test_chance_in_early_rounds_ends_no_drafting():
-  """A sixth of the places of every row are hard to draft, in blocks of 12."""
+  """A sixth of the places of every row are hard to draft, in blocks of 12; a tenth of such batches lose a quarter."""
   generator, speeds = np.random.default_rng(0), []
-  for _ in range(5):
+  for seed in range(20):
     is_hard = np.repeat(generator.random((4, MAX_LEN // 12 + 1)) < 1 / 6, 12, axis=1)[:, :MAX_LEN]
     acceptance = np.where(is_hard, 0.6, 0.985)
-    speeds.append(_rounds(SLOW_DRAFTS, acceptance)[1] / _rounds(SLOW_DRAFTS, acceptance, forced(WIDTHS, 3))[1])
-  assert np.median(speeds) > 0.92 and min(speeds) > 0.8, speeds
+    longest = _rounds(SLOW_DRAFTS, acceptance, forced(WIDTHS, 3), seed=seed)[1]
+    speeds.append(_rounds(SLOW_DRAFTS, acceptance, seed=seed)[1] / longest)
+  assert np.median(speeds) > 0.92 and np.quantile(speeds, 0.1) > 0.7, speeds
 
 
 def test_one_early_rejection_is_not_believed_where_others_are_rare():

@@ -24,7 +24,7 @@ from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import llamagen_fns
 from jaxspec.models.nn.call import call
 from jaxspec.verifiers.target import target_features
-from tests.helpers import CAPTIONS, TARGET, eagle_condition, random_params, side, slow_but
+from tests.helpers import CAPTIONS, TARGET, eagle_condition, random_params, side
 
 N = 16
 
@@ -44,7 +44,8 @@ def _tiny(name="classes", *, window=3, num_rows=2, temperature=1.0, both=False):
   return jaxspec.SpecParams(*sides), dict(drafter=drafter, verifier=verifier), host
 
 
-@pytest.mark.parametrize("name,window", slow_but([("captions", 3), ("classes", 3), ("classes", 6)], [("captions", 3)]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name,window", [("captions", 3), ("classes", 3), ("classes", 6)])
 def test_rows_are_those_of_one_pass_over_the_committed_features(name, window):
   """Whatever was accepted and rejected before; with windows longer than a row of the image too."""
   params, kwargs, host = _tiny(name, temperature=2.0, window=window)
@@ -81,6 +82,7 @@ def test_rows_are_those_of_one_pass_over_the_committed_features(name, window):
   assert 0 in seen or window >= 4  # and none; a window as long as a row always has a token above one of its places
 
 
+@pytest.mark.slow
 def test_sequences_follow_the_target_s_distribution():
   """Chi-square of six tokens of a random transformer in rows of two, by the codes that they are."""
   rows, vocab, length = 4096, 3, 6
@@ -117,6 +119,7 @@ def test_greedy_decoding_gives_the_target_s_own_tokens():
     np.testing.assert_array_equal(plain.tokens, drafted.tokens)
 
 
+@pytest.mark.slow
 def test_exact():
   assert testing.check_exact(methods.Spatial(gamma=2), targets=("grid",)) > 1e-4
 

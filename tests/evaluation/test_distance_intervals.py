@@ -100,9 +100,10 @@ def _true_precision_recall(shift, size, width):
   return (np.mean(np.any(squares(points, sets) <= radius[:, None], axis=2)),) * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "shift, number",
-  [(0.0, 400), pytest.param(0.6, PROOF, marks=pytest.mark.slow)],
+  [(0.0, 400), (0.6, PROOF)],
 )
 def test_precision_recall_and_f1_cover(shift, number):
   """Also for equal distributions; in full size in the proof."""

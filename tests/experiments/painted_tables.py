@@ -17,7 +17,7 @@ from jaxspec.evaluation import scenes
 from jaxspec.statistics import paired_share_difference
 
 NUM, NUM_TOKENS = 96, 144
-SCORER = Scenes(NUM, seed=5)
+scorer = functools.cache(lambda: Scenes(NUM, seed=5))
 HARMLESS, WRONG, WHITE = (
   row("sjd", "harmless", window=15),
   row("gsd", "wrong", group_size=50, variant="static"),
@@ -53,7 +53,7 @@ CHANGES = {"plain": _plain, "harmless": _plain, "wrong": _wrong, "white": _white
 def drawn(seed: int, change: str) -> list[scenes.Scene]:
   """A scene of every caption."""
   generator = np.random.default_rng(seed)
-  painted = ((text, scenes.sample_scene(generator, text)) for text in SCORER.texts())
+  painted = ((text, scenes.sample_scene(generator, text)) for text in scorer().texts())
   return [CHANGES[change](number + 3 * seed, text, scene) for number, (text, scene) in enumerate(painted)]
 
 
@@ -63,7 +63,7 @@ class PaintingBench:
   batch, samples = 8, 1
 
   def __init__(self):
-    self.prompts, self._scenes, self._numbers, self._kept = SCORER.texts(), [], {}, {}
+    self.prompts, self._scenes, self._numbers, self._kept = scorer().texts(), [], {}, {}
     family = SimpleNamespace(decode=self._paint, tokenizer=SimpleNamespace(params={}))
     self.pipeline = SimpleNamespace(family=family)
 
@@ -85,7 +85,7 @@ class PaintingBench:
     return scenes.paint_batch([self._scenes[int(number)] for number in np.asarray(tokens)[:, 0]])
 
 
-BENCH = PaintingBench()
+bench = functools.cache(PaintingBench)
 
 
 def counted(entry: Row, calls: float, options: dict[str, Any], audit: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -103,7 +103,8 @@ def counted(entry: Row, calls: float, options: dict[str, Any], audit: dict[str, 
 @functools.cache
 def document(subject: str = "", margin: float = 0.0) -> dict[str, Any]:
   """A table of plain decoding, a harmless method, a harmful one, and one that prefers white backgrounds."""
-  bench, judge, rows = BENCH, SceneJudge(SCORER, BENCH), []
+  painting, rows = bench(), []
+  judge = SceneJudge(scorer(), painting)
   entries = {
     PLAIN.but(label=claims.PLAIN): (144, {}),
     PLAIN_AGAIN.but(label=f"{claims.PLAIN}, another seed"): (144, {}),
@@ -112,11 +113,11 @@ def document(subject: str = "", margin: float = 0.0) -> dict[str, Any]:
     WHITE: (48, {"factor": 5.0}),
   }
   for entry, (calls, options) in entries.items():
-    judged = judge.figures(entry, bench.decode(entry))
+    judged = judge.figures(entry, painting.decode(entry))
     counts = counted(entry, calls, options)
     rows.append(counts | judged | {"per_image": counts["per_image"] | judged["per_image"]})
   judge.compare(rows, subject or claims.PLAIN)
-  hits = [judge.hits(bench.decode(entry)) for entry in (PLAIN, PLAIN_AGAIN)]
+  hits = [judge.hits(painting.decode(entry)) for entry in (PLAIN, PLAIN_AGAIN)]
   pilot = Pilot(float(np.mean(hits[0] != hits[1])), paired_share_difference(*hits))
   outlook = Outlook(NUM, (), pilot, 8, 3 if margin else 0, 0.05, margin)
   return {

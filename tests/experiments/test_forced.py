@@ -22,6 +22,7 @@ def bench(tmp_path_factory):
   return Bench(lab.pipeline(str(make_fake_bundle(folder / "bundle"))), PROMPTS, lab.decodes, batch=3)
 
 
+@pytest.mark.slow
 def test_a_network_reads_tokens_in_one_pass_or_after_its_condition(bench):
   edge, tokens = bench.pipeline.drafts["edge"], jax.random.randint(jax.random.key(0), (3, 16), 0, 16)
   found = jax.jit(forced.read, static_argnums=0)(edge.fns, edge.params, bench.condition, tokens)

@@ -86,6 +86,7 @@ def test_one_twin_is_the_flat_world(flat):
   np.testing.assert_array_equal(found, Warp(nucleus=True)(expected, sampling_params(top_p=0.9)))
 
 
+@pytest.mark.slow
 def test_images_are_those_of_the_codes(flat, lifted):
   twins = lifted.target.params.twins
   tokens = np.random.default_rng(0).integers(0, twins.code.shape[0], (2, 144)).astype(np.int32)
@@ -112,6 +113,7 @@ def test_a_merged_score_sees_the_codes(flat, lifted):
     np.testing.assert_allclose(merged, score(name, inputs(own, twins.code[tokens])), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_mean_step_counts_neighbours_of_one_code(lifted):
   tokens = rows_of(lifted)
   assert LIFT.mean_step(lifted.target.params.twins, np.asarray(tokens)) == pytest.approx((2 + 1 + 0) / 3)

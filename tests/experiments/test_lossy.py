@@ -14,6 +14,7 @@ from tests.site_modules import site_module
 LOSSY = run.RESULTS.parents[1] / "docs" / "results" / "lossy.md"
 
 
+@pytest.mark.slow
 def test_points_of_the_figure():
   smaller = document() | {"rows": [entry | {"images": 8} for entry in document()["rows"]]}
   found = lossy.points({"b": document(), "a": smaller, "other": {"kind": "race", "rows": []}})
@@ -28,6 +29,7 @@ def test_points_of_the_figure():
     lossy.points({"other": {"kind": "race", "rows": []}})
 
 
+@pytest.mark.slow
 def test_tables_of_other_sampling_have_points_of_their_own():
   whole = document() | {"sampling": {"top_p": 1.0}}
   tables = {"a": document(), "b": whole}
@@ -103,6 +105,7 @@ def test_the_page_is_in_the_documentation():
   assert LOSSY in site_module("method_pages").filled_pages()
 
 
+@pytest.mark.slow
 def test_the_figure_is_drawn(tmp_path):
   pytest.importorskip("matplotlib")
   from experiments.figures import lossy as figure
@@ -111,6 +114,7 @@ def test_the_figure_is_drawn(tmp_path):
   assert (tmp_path / "lossy.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_the_figure_of_the_audit_is_drawn(tmp_path):
   pytest.importorskip("matplotlib")
   from experiments.figures import audit as figure

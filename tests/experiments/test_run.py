@@ -128,6 +128,7 @@ def test_an_image_has_its_key_whatever_the_batch():
   assert len(np.unique(np.concatenate(one.key_data), axis=0)) == 6
 
 
+@pytest.mark.slow
 def test_decodes_are_kept_and_read_back(bundle, tmp_path, monkeypatch):
   lab, prompts = Lab(tmp_path), ["red apple", "blue cat", "red cat"]
   bench = Bench(lab.pipeline(bundle), prompts, lab.decodes, batch=2)

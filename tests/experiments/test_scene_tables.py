@@ -12,15 +12,15 @@ from experiments.engine.rows import CLOSED, PLAIN, row
 from experiments.engine.scene_images import Scenes
 from experiments.engine.tables import render
 from jaxspec.evaluation.scenes import FLAT_WORLD
-from tests.experiments.painted_tables import BENCH, NUM, SCORER, document
+from tests.experiments.painted_tables import NUM, bench, document, scorer
 
 
 def test_the_judge_reads_what_was_painted():
-  bench, judge = BENCH, SCORER.judge(BENCH)
-  found = judge.figures(PLAIN.but(label=claims.PLAIN), bench.decode(PLAIN))
+  judge = scorer().judge(bench())
+  found = judge.figures(PLAIN.but(label=claims.PLAIN), bench().decode(PLAIN))
   wanted = np.arange(NUM) % 6 != 0
   np.testing.assert_array_equal(found["per_image"]["right"], wanted)
-  np.testing.assert_array_equal(judge.hits(bench.decode(PLAIN, 10)), wanted[:10])
+  np.testing.assert_array_equal(judge.hits(bench().decode(PLAIN, 10)), wanted[:10])
   right = found["metrics"]["right"]
   assert right["value"] == pytest.approx(wanted.mean()) and right["low"] < right["value"] < right["high"]
   assert sum(task["count"] for name, task in found["tasks"].items() if name not in ("all", "train")) == NUM
@@ -29,6 +29,7 @@ def test_the_judge_reads_what_was_painted():
   assert judge.about()["captions"] == {"num": NUM, "split": "validation", "seed": 5, "materials": FLAT_WORLD}
 
 
+@pytest.mark.slow
 def test_harm_shows_and_no_harm_does_not():
   found = claims.verdicts(document())
   order = lambda label, metric: found[label, metric].order  # of plain decoding against the row

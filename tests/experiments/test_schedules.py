@@ -1,6 +1,7 @@
 """Replayed rules of waiting, against counting by hand and against the counters of decodes."""
 
 import numpy as np
+import pytest
 
 import jaxspec
 from experiments.engine.pass_times import CloudPass, ExchangePasses
@@ -40,6 +41,7 @@ def test_waiting_by_hand():
   assert fastest([rows, rows], PASSES, window=1) == (0.5, 24)
 
 
+@pytest.mark.slow
 def test_rounds_have_the_passes_of_the_decode():
   """Passes of the edge and calls of the rounds are those that the decode counted."""
   cloud, edge = np.random.default_rng(0).dirichlet(np.full(4, 0.3), size=(2, 4))

@@ -43,6 +43,7 @@ def test_times_of_a_pass(sweep):
   assert all(high > plain for _, _, high in faster.values())  # not significantly faster than plain decoding
 
 
+@pytest.mark.slow
 def test_a_small_support_is_best_and_there_is_no_crossover(sweep, orders):
   assert sweep["subject"] == "K-SQS, K = 4"
   slower = lambda support: [orders[Pair(f"K-SQS, K = {support}", "K-SQS, K = 4", t)] for t in ALL]

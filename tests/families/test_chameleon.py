@@ -82,6 +82,7 @@ def test_what_the_families_say(anole, lumina):
     anole.sampling(cfg_interval=2)
 
 
+@pytest.mark.slow
 def test_tokens_become_images(lumina):
   vq = lumina.family.tokenizer
   codes = np.arange(8, dtype=np.int32)[None]

@@ -34,6 +34,7 @@ def pipe(folder, tmp_path_factory):
   return load_pipeline(folder, drafts={"small": path / "small", **tiny_chameleon.save_heads(path, folder)})
 
 
+@pytest.mark.slow
 def test_what_the_family_says(pipe):
   space, config = pipe.family.space, pipe.family.target.config
   assert (space.vocab_size, space.num_tokens, space.grid, space.unit_codes) == (28, 12, (4, 3), False)

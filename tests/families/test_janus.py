@@ -48,6 +48,7 @@ def pipe(folders):
   return load_pipeline(folders["target"], draft=folders["draft"])
 
 
+@pytest.mark.slow
 def test_prompts_have_the_official_form(pipe):
   """Outer blanks, an empty prompt, other scripts, line ends, names of special tokens; null partners too."""
   encoded = pipe.encode(PROMPTS)
@@ -90,6 +91,7 @@ def test_what_the_family_says(pipe):
     pipe.family.decode(np.zeros((1, 24), np.int32))
 
 
+@pytest.mark.slow
 def test_rows_of_a_batch_are_the_official_images(pipe):
   """Prompts of different lengths in one batch: every row is that of the prompt alone."""
   out = pipe(PROMPTS[:3], key=jax.random.key(0), method="ar", temperature=0.0)

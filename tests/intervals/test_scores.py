@@ -137,6 +137,7 @@ def test_voting_follows_the_majority():
   np.testing.assert_allclose(jax.nn.softmax(combined_logits(centre, "voting"))[0], [0.55, 0.35, 0.1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_single_head_is_unchanged_by_every_combination():
   one = heads(1)
   for combination in ("ensemble", "voting"):

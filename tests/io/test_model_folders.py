@@ -121,6 +121,7 @@ def test_the_source_decides_what_is_converted(places, released, tmp_path, monkey
 _FORMS = {1: "e73fcf07dfc346a7"}
 
 
+@pytest.mark.slow
 def test_conversions_of_another_form_have_another_number(released, tmp_path):
   """Kept conversions outlive releases: if the fields, tensors or files of one change, FORM must be raised."""
   official(tmp_path / "c2i_B_256.safetensors", CLASSES, llamagen.FAMILY)

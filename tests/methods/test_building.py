@@ -129,6 +129,7 @@ def test_drafts_of_vectors_are_as_long_as_their_targets():
     decoder(small("cspd"), draft=Network(short.fns._replace(num_tokens=3), short.params)).parts
 
 
+@pytest.mark.slow
 def test_guidance_is_on_above_one_and_off_for_drafts_that_learned_it():
   """Both sides get one scale; a head without guidance continues the features of the guided distribution."""
   method, learned = small("eagle-chain"), dataclasses.replace(head(), meta={"guided": False})

@@ -59,6 +59,7 @@ def test_a_greedy_edge_proposes_its_likeliest_tokens():
     Ciar(pick="argmax", draw="sparse")
 
 
+@pytest.mark.slow
 def test_a_dense_view_of_quantized_drafts_is_judged_as_they_are():
   """The lossless rule on dense logits and the one on counts are one rule; a position without a distribution is harmless."""
   vocab, rows, window, total = 6, 64, 3, 20

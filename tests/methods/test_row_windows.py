@@ -122,6 +122,7 @@ def test_windows_move_with_their_rows():
   np.testing.assert_array_equal(state.windows.logits[0, 0], [3.0, 3.0])
 
 
+@pytest.mark.slow
 def test_a_transformer_with_windows():
   """The cache keeps the right entries: a first row lacks nothing, and other rows lack as much as without drafts."""
   images = 33

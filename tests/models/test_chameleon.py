@@ -125,6 +125,7 @@ def test_lumina_has_two_unconditional_partners(name):
     np.testing.assert_allclose(null, GEN[f"lumina_{name}_uncond{kind}_strided"], atol=3e-4)
 
 
+@pytest.mark.slow
 def test_windows_know_where_rows_end():
   """Speculative Jacobi decoding at temperature 0 gives the same tokens; a forced token is never rejected."""
   config, params = golden.drawing("lumina", 2, 4)

@@ -90,7 +90,7 @@ def test_guided_scores_agree(pipe, name):
   np.testing.assert_allclose(np.where(np.isfinite(stored), found, 0), np.where(np.isfinite(stored), official, 0), atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["ar", methods.Sjd(window=5)], ids=["ar", "sjd"])
+@pytest.mark.parametrize("method", ["ar", pytest.param(methods.Sjd(window=5), marks=pytest.mark.slow)], ids=["ar", "sjd"])
 def test_greedy_images_are_the_official_ones(pipe, method):
   """Batch of three prompts; what follows the last row end is forced in the official code."""
   found = pipe(PROMPTS, key=0, method=method, temperature=0.0, top_k=0)
@@ -99,6 +99,7 @@ def test_greedy_images_are_the_official_ones(pipe, method):
   assert (STORED["greedy_tokens"][:, 28:] == [special[name] for name in ("eof", "eoi", "eos")]).all()
 
 
+@pytest.mark.slow
 def test_pixels_are_the_official_ones(pipe):
   image = pipe.family.decode(_tokens(pipe, "sampled")[:1])[0]
   apart = np.abs(image.astype(int) - STORED["sampled_image"].astype(int))

@@ -60,6 +60,7 @@ def test_conversion_round_trips(converted, tmp_path):
   assert first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_the_published_shapes():
   """All 495 names of the official constructor, without values."""
   official = json.loads((golden.FOLDER / "official_shapes.json").read_text())["Emu3-VisionTokenizer"]

@@ -67,6 +67,7 @@ def test_every_layer_agrees(name):
     assert null.mask.sum() == stored[f"p{p}_halves"].shape[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(NAMES, ["target"]))
 def test_the_cache_agrees(name):
   """Prefill of both prompts and both halves in one batch, then single steps."""

@@ -85,6 +85,7 @@ def in_stages(fns, cut):
   return fns._replace(init_cache=init_cache, apply=apply, compact=None, take=None, put=None, layers=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(CONFIGS, ["llama"]))
 def test_parts_put_together_are_the_network(name):
   """With and without a cache, cut below a block; one network below any."""

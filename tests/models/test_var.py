@@ -51,6 +51,7 @@ def test_every_layer_agrees():
   )
 
 
+@pytest.mark.slow
 def test_a_cache_changes_nothing():
   """Shared norms; scales in passes of any size, and stale entries of scales that are read again."""
   model, stored = golden.load("var_saln_tiny"), golden.arrays("var_saln_tiny")

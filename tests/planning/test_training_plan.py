@@ -59,6 +59,7 @@ def test_what_makes_a_training_dearer():
   assert not plan(InterHeadSettings(batch_size=128), "anole-7b").fits
 
 
+@pytest.mark.slow
 def test_heads_are_those_that_are_trained():
   config = find_model("llamagen-b").config
   assert student_of(find_model("llamagen-b"), EagleSettings()).config.dim == config.dim
@@ -71,6 +72,7 @@ def test_heads_are_those_that_are_trained():
     student_of(find_model("mar-b"), EagleSettings())
 
 
+@pytest.mark.slow
 def test_the_table_of_the_page_is_computed():
   """docs/training.md, on one A100 of 80 GB."""
   page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")

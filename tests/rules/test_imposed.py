@@ -92,6 +92,7 @@ def test_chains(acceptance, num_drafted, expected):
   np.testing.assert_array_equal(found == 0, np.asarray(expected) == 0)
 
 
+@pytest.mark.slow
 def test_trees():
   """Paths have the imposed length for any tree of untrained weights: here of one level."""
   asked = dict(rule=tree_rule(max_path=3), num_drafted=1, parents=np.full(WINDOW, -1, np.int32))

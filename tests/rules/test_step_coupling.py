@@ -96,7 +96,8 @@ def _total_variation(mean_q, sd_q, mean_p, sd_p):
   return 0.5 * np.trapezoid(np.abs(difference), at)
 
 
-@pytest.mark.parametrize("spread", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("spread", [True, False])
 def test_acceptance_is_one_minus_the_total_variation(spread):
   x = jnp.full((ROWS, 1), 0.5)
   _, verdict, _ = jax.jit(lambda x: _round(RULES["maximal"], x, _draft(spread), np.ones(ROWS)))(x)
@@ -128,7 +129,8 @@ def test_equal_deviations_make_both_couplings_one():
     assert stats.kstest(along, "norm").pvalue > 0.01
 
 
-@pytest.mark.parametrize("name", [name if name == "split" else pytest.param(name, marks=pytest.mark.slow) for name in RULES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RULES)
 def test_the_last_step_is_the_target_s_own(name):
   """It ends in the mean. A draft of it is never accepted, and is replaced by the mean exactly."""
   x = jax.random.normal(jax.random.key(3), (12, 1))

@@ -164,6 +164,7 @@ def test_bad_arguments_are_errors(make, message):
     make()
 
 
+@pytest.mark.slow
 def test_ratio_equals_the_published_one():
   from jaxspec.diffusion.chain import ChainSummary
   from jaxspec.rules import gaussian_path

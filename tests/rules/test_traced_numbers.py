@@ -12,7 +12,6 @@ from jaxspec.rules.lossless import lossless
 from jaxspec.rules.scaled_rule import ScaledRule
 from jaxspec.rules.traced_numbers import TracedRule, traced_numbers
 from jaxspec.sampling import SamplingConfig
-from tests.helpers import slow_but
 from tests.methods import networks
 
 SWEEPS = {
@@ -32,7 +31,8 @@ def test_a_sweep_of_ten_values_has_one_program(name, audit):
   assert len({tuple(map(float, one.params.target.rule.numbers.values())) for one in parts}) == 10
 
 
-@pytest.mark.parametrize("name", slow_but(SWEEPS, ["gsd"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SWEEPS)
 def test_traced_numbers_judge_like_fixed_ones(name):
   """Tokens are equal with fixed numbers and with numbers as program arguments."""
   option, values = SWEEPS[name]

@@ -30,6 +30,7 @@ def test_a_callback_sees_every_token_once(toys, method):
   assert [committed.round for committed in seen if 2 in committed.rows] == list(range(int(out.counters.rounds[2]) + 1))
 
 
+@pytest.mark.slow
 def test_a_callback_cancels(toys):
   pipe, rounds = load_pipeline(toys, matmul_precision="float32"), []
   wanted = pipe([2, 0, 1], key=3, method="ar", batch=2)

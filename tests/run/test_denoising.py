@@ -149,6 +149,7 @@ def test_a_random_network_follows_plain_decoding(draft):
   assert min(pvalues) * len(pvalues) > 0.01
 
 
+@pytest.mark.slow
 def test_a_draft_that_is_given_drafts_by_every_method():
   """Not only by the bundle's default; errors for an unusable draft and for the name of the free draft."""
   bundle, steps = named("digits32-dit"), ("step-speculative", "step-ciar")

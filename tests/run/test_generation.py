@@ -33,12 +33,14 @@ def test_images_as_pil_and_as_files(drawn, tmp_path):
   assert out.save(str(tmp_path / "deep" / "er"))[0].is_file()
 
 
+@pytest.mark.slow
 def test_texts_as_files(texts, tmp_path):
   out = load_pipeline(texts)(["once", "on"], key=0, max_len=2, method="ar")
   assert out.pil is None and [path.name for path in out.save(tmp_path)] == ["0000.txt", "0001.txt"]
   assert [path.read_text("utf-8") for path in sorted(tmp_path.iterdir())] == out.texts
 
 
+@pytest.mark.slow
 def test_what_cannot_be_saved(drawn, tmp_path):
   pipe, whole = drawn
   short = pipe([1], key=0, max_len=2)

@@ -40,6 +40,7 @@ def test_what_is_no_key(name):
     rng.row_keys(key, 1)
 
 
+@pytest.mark.slow
 def test_keys_of_every_form(toys):
   """A seed and the data of a key are equivalent to the key."""
   pipe = load_pipeline(toys)

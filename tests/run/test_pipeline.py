@@ -44,6 +44,7 @@ def test_a_seed_is_a_key_and_the_seed_of_the_command_line(toys, key):
   assert len(set(map(tuple, np.asarray(batches.key_data[0]).tolist()))) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg"])
 def test_keys_of_other_generators_give_rows_of_their_own(toys, kind):
   pipe, kwargs = load_pipeline(toys), dict(method="ar", temperature=100.0)
@@ -122,6 +123,7 @@ def test_drafts_from_elsewhere(toys, tmp_path):
     alone.method("speculative")
 
 
+@pytest.mark.slow
 def test_converted_networks(classes):
   """Class numbers in, pixels out; the published settings apply."""
   pipe = load_pipeline(classes / "target", tokenizer=classes / "vq", draft=classes / "draft")

@@ -139,6 +139,7 @@ def test_the_package_of_the_page_is_everywhere(installed):
   ]
 
 
+@pytest.mark.slow
 def test_a_plug_in_is_imported_when_a_name_is_looked_up(installed):
   loaded = "import sys, jaxspec, jaxspec.cli.main; print('more_decoding.plugin' in sys.modules)"
   assert run_python(installed, "-c", loaded).stdout == "False\n"

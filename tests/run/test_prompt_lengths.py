@@ -20,6 +20,7 @@ def test_lengths_are_few():
   assert padded_length(8) == 8 and padded_length(9) == 16
 
 
+@pytest.mark.slow
 def test_eight_lengths_share_a_program_and_draw_the_tokens_of_prompts_without_padding(pipe):
   key = jax.random.key(3)
   for length in range(1, 9):

@@ -38,6 +38,7 @@ def test_a_table_is_measured_once_and_kept(tmp_path, monkeypatch):
   assert len(measured) == 2 and "times" in file.read_text()
 
 
+@pytest.mark.slow
 def test_a_given_table_is_not_measured(monkeypatch):
   monkeypatch.setattr(round_times, "_measured", lambda *args: pytest.fail("measured"))
   method = methods.Speculative(draft=markov(1), gamma="auto", round_times=("0:1", "2:1.5"))

@@ -33,6 +33,7 @@ def write_tiny(folder):
   return folder
 
 
+@pytest.mark.slow
 def test_parts_that_do_not_fit(bundle, tmp_path):
   pipe = jaxspec.load_pipeline(bundle)
   assert {"ar", "scale-speculative", "scale-ciar"} <= set(pipe.methods()) and "sjd" not in pipe.methods()

@@ -234,6 +234,7 @@ def test_seconds_on_a_link(client):
   assert "rate_mbps" in client.post("/api/link", json={"rate_mbps": 0, "latency_ms": 50, "uses": []}).json()["message"]
 
 
+@pytest.mark.slow
 def test_a_closed_tab_stops_its_decode(app, monkeypatch):
   """The decode of a connection that closes after its first round ends long before its last one."""
   from jaxspec.studio.method_run import MethodRun

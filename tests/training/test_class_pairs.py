@@ -70,6 +70,7 @@ def _scales(rows=4):
   }
 
 
+@pytest.mark.slow
 def test_losses_of_scales():
   fns, edge = var_fns(VAR), var_fns(dataclasses.replace(VAR, inter_head=True))
   params, batch = random_params(fns, 0, scale=0.3), _scales()
@@ -198,6 +199,7 @@ def test_a_pair_of_states_is_trained_and_draws(tmp_path, monkeypatch, digits):
   assert out.images.shape == (1, 32, 32, 3) and int(out.counters.local.sum()) == 3
 
 
+@pytest.mark.slow
 def test_bad_runs_get_one_clear_line(tmp_path, digits):
   from experiments.train import class_denoising as class_denoising
   from experiments.train import class_scales as class_scales
@@ -219,6 +221,7 @@ def test_bad_runs_get_one_clear_line(tmp_path, digits):
     override(class_scales.get_config("smoke-target"), ["seconds=3"])
 
 
+@pytest.mark.slow
 def test_shipped_sizes_stay_small():
   """A bundle in bfloat16 stays below 4 MB: target, edge, and a tokenizer of 0.9 MB."""
   from experiments.train import class_denoising as class_denoising

@@ -49,6 +49,7 @@ def student_of(kind, pipeline):
   return STUDENTS[kind].make_student(pipeline, settings)
 
 
+@pytest.mark.slow
 def test_drawn_rows_are_kept_and_continued(pipe, tmp_path):
   """A file that is continued has the rows of one that is drawn at once; every prompt comes once before any repeats."""
   few, more = Drawing(range(5), 4, batch=4), Drawing(range(5), 10, batch=4)
@@ -81,6 +82,7 @@ def test_images_need_a_target_of_images(texts):
     image_side(texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(KINDS, ["eagle"]))
 def test_tokens_after_the_end_of_a_row_do_not_count(texts, kind):
   student, samples = student_of(kind, texts), text_samples(texts)
@@ -93,6 +95,7 @@ def test_tokens_after_the_end_of_a_row_do_not_count(texts, kind):
   assert loss_fn(batch) == loss_fn(other) != loss_fn(different)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(KINDS, ["eagle"]))
 def test_kept_outputs_of_the_target_give_the_same_loss(pipe, kind):
   student = student_of(kind, pipe)

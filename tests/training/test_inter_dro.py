@@ -114,6 +114,7 @@ def test_invalid_positions_have_no_gradient():
   assert not np.asarray(gradient)[~VALID].any() and np.asarray(gradient)[VALID].any()
 
 
+@pytest.mark.slow
 def test_equal_synonyms_change_the_weights_of_positions_alone():
   """A code that is split into equal ones has the same gradient; errors grow by log M of the code's probability."""
   intervals, cloud = case()

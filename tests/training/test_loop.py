@@ -95,6 +95,7 @@ def test_a_finished_run_does_nothing(tiny_run, tmp_path):
     _fit(tiny_run, tmp_path, loop=dict(num_steps=2))
 
 
+@pytest.mark.slow
 def test_evaluation_samples_and_reports(tiny_run, tmp_path):
   seen = []
   counter = itertools.count()

@@ -30,7 +30,7 @@ from jaxspec.serving.edge.edge_settings import EdgeSettings
 from jaxspec.serving.edge.link_times import Past, full_acceptance
 from jaxspec.serving.edge.pending_round import Call, PendingRound, Request, all_accepted, call_of
 from jaxspec.serving.edge.round_timing import TimedRound, Timing, microseconds
-from jaxspec.serving.wire.arrays import host_array, on_host
+from jaxspec.serving.wire.arrays import host_array, on_host, scalar
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.framing import REPLY_BYTES, REQUEST, VOID, Frame, Reply, unframe
 from jaxspec.serving.wire.handshake import Handshake, Resume
@@ -90,7 +90,7 @@ class EdgeStream:
     self._side: DraftSide = side_programs.start(
       edge.params, keys, start.condition, prefill, end_token=end_tokens, **settings
     )
-    if int(self._side.origin[0, 0]) != Origin.LOCAL:
+    if np.asarray(self._side.origin)[0, 0] != Origin.LOCAL:
       self._count(downlink_bytes=len(first.data))
     self._go_on()
 
@@ -132,7 +132,7 @@ class EdgeStream:
     return Resume(
       next_seq=request.seq,
       round=before[-1].round + 1 if before else 0,
-      tokens=tuple(np.asarray(self._side.tokens[0, : newest.known]).tolist()),
+      tokens=tuple(np.asarray(self._side.tokens)[0, : newest.known].tolist()),
       gained=gained,
       fed=(self._fed_by_handshake, *(call.fed for call in before)),
       replies=b"" if self._edge.codec.bonus else self._replies,
@@ -151,8 +151,8 @@ class EdgeStream:
       raise ValueError("Must have an open stream to receive a frame, we instead got a finished row")
     waiting, codec = self._rounds[0], self._edge.codec
     frame = unframe(frame, REPLY_BYTES)
-    num_local = waiting.draft.num_local
-    reply = codec.decode_reply(frame, waiting.call.round, int(waiting.draft.num_drafted[0]) - int(num_local[0]))
+    num_local, num_drafted = waiting.draft.num_local, scalar(waiting.draft.num_drafted)
+    reply = codec.decode_reply(frame, waiting.call.round, num_drafted - scalar(num_local))
     if waiting.num_requested is not None:
       self._check_second(reply, waiting.num_requested)
     require((reply.kind == VOID) == waiting.is_void, "order", "a draft that assumes other replies than those that came")
@@ -165,7 +165,7 @@ class EdgeStream:
     if reply.kind == VOID:
       return
     self._answered.append(waiting.call)
-    self._timed.append(TimedRound(int(waiting.draft.num_drafted[0]), timing))
+    self._timed.append(TimedRound(num_drafted, timing))
     self._replies = extended(self._replies, frame.data)
     if waiting.kept is not None and waiting.assumed is not None and frame.data == waiting.assumed[0]:
       return self._go_on() if not self._rounds else None

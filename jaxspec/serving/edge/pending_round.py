@@ -9,6 +9,7 @@ import numpy as np
 from jaxspec.core.payloads import PendingTokens
 from jaxspec.core.state import DraftSide
 from jaxspec.core.types import Cursor, Draft, PyTree, Verdict
+from jaxspec.serving.wire.arrays import scalar
 from jaxspec.serving.wire.round_codec import RoundCodec, verdict_of
 
 
@@ -53,13 +54,13 @@ class PendingRound(NamedTuple):
 def call_of(draft: Draft, cursor: Cursor) -> Call:
   """The numbers of a round's call; ``cursor`` is on the host."""
   length = int(cursor.length[0])
-  read = int(draft.payload.read[0]) if isinstance(draft.payload, PendingTokens) else length - 1
-  return Call(read + 1, length + int(draft.num_drafted[0]) - read, int(cursor.round))
+  read = scalar(draft.payload.read) if isinstance(draft.payload, PendingTokens) else length - 1
+  return Call(read + 1, length + scalar(draft.num_drafted) - read, int(cursor.round))
 
 
 def all_accepted(draft: Draft, round_: int, codec: RoundCodec, end_tokens: tuple[int, ...]) -> tuple[bytes, Verdict] | None:
   """The reply by which all drafts are accepted, and its verdict; None without drafts. A drafted end token ends the row."""
-  tokens = np.asarray(draft.tokens)[0, : int(draft.num_drafted[0])].tolist()
+  tokens = np.asarray(draft.tokens)[0, : scalar(draft.num_drafted)].tolist()
   if not tokens:
     return None
   end = next((index for index, token in enumerate(tokens) if token in end_tokens), None)

@@ -25,6 +25,11 @@ def on_host(tree: Tree) -> Tree:
   return jax.tree.map(np.asarray, jax.device_get(tree))
 
 
+def scalar(array: Array) -> int:
+  """The number of the one row of ``array [1]``. NumPy reads it: an index of a JAX array is a program of its own."""
+  return int(np.asarray(array)[0])
+
+
 def record_of(distribution: SparseDistribution, position: int, token: int | None) -> Record:
   """The record of one position of the distributions ``[1, K]`` of a row, which are on the host."""
   size = int(distribution.size[0, position])

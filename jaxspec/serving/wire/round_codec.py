@@ -23,7 +23,7 @@ import numpy as np
 from jaxspec.codecs.codec import SparseCodec
 from jaxspec.codecs.sparse_distribution import SparseDistribution
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, Verdict
-from jaxspec.serving.wire.arrays import distributions_of_records, host_array, on_host
+from jaxspec.serving.wire.arrays import distributions_of_records, host_array, on_host, scalar
 from jaxspec.serving.wire.bitstream import require
 from jaxspec.serving.wire.distribution_bits import Limits
 from jaxspec.serving.wire.framing import (
@@ -236,7 +236,7 @@ def draft_of(message: DraftMessage, window: int, max_sent: int) -> Draft:
 
 def needs_cloud(draft: Draft, cursor: Cursor) -> bool:
   """Whether a round of one row is verified; ``cursor`` is on the host."""
-  return bool(cursor.live[0]) and bool(draft.needs_verify[0])
+  return bool(cursor.live[0]) and bool(scalar(draft.needs_verify))
 
 
 def verdict_of(num_accepted: int, next_token: int | None, num_local: Array) -> Verdict:

@@ -18,6 +18,7 @@ def is_read(scene: Scene, reading) -> bool:
   return (reading.background, reading.objects) == (scene.background, scene.objects)
 
 
+@pytest.mark.slow
 def test_painted_images_are_read_exactly():
   scenes = scenes_of(5, 500)
   images = paint_batch(scenes)
@@ -27,6 +28,7 @@ def test_painted_images_are_read_exactly():
   assert read(images[:8].astype(np.float32) / 127.5 - 1) == readings[:8]
 
 
+@pytest.mark.slow
 def test_noise_of_a_tokenizer_is_forgiven():
   scenes = scenes_of(6, 150)
   images = paint_batch(scenes)

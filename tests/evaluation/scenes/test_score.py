@@ -157,6 +157,7 @@ def prefer_large(index, scene):
   return Reading(scene.background, tuple(objects), 0.0)
 
 
+@pytest.mark.slow
 def test_distributions_of_what_is_open():
   plain, other, lossy = painted(0, 120), painted(1, 120), painted(2, 120, change=prefer_large)
   same, changed = compare_sets(plain, other, permutations=299), compare_sets(plain, lossy, permutations=299)

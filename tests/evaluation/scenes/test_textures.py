@@ -25,6 +25,7 @@ def is_read(scene, reading) -> bool:
   return found == (scene.background, scene.material, scene.objects) and not reading.has_debris
 
 
+@pytest.mark.slow
 def test_textured_images_are_read_exactly():
   captions, painted, images = textured(5, 200)
   readings = scenes.read(images)
@@ -48,6 +49,7 @@ def test_noise_of_a_tokenizer_is_forgiven():
   assert np.mean([scene.objects == reading.objects for scene, reading in zip(painted, readings, strict=True)]) >= 0.97
 
 
+@pytest.mark.slow
 def test_captions_of_others_are_wrong():
   captions, _, images = textured(7, 200)
   held = scenes.score_images([*captions[1:], captions[0]], images).held
@@ -87,6 +89,7 @@ def test_a_demanded_material_is_part_of_the_background():
     assert held["background"] is right and held["right"] is right
 
 
+@pytest.mark.slow
 def test_the_material_is_an_aspect_of_the_textured_world():
   captions = ["a cat"] * 60
   sets = []

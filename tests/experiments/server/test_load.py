@@ -46,6 +46,7 @@ def test_stages():
   assert stages(64) == [1, 8, 64] and stages(1) == [1] and stages(100) == [1, 8, 64, 100] and stages(5) == [1, 5]
 
 
+@pytest.mark.slow
 def test_a_report(server, traces):
   """Every reply is the recorded one; the server's counters agree with the calls of the devices."""
   with socket.create_server(("127.0.0.1", 0)) as free:
@@ -138,6 +139,7 @@ def command(capsys, *args):
   return status, json.loads(out) if out else None, err.splitlines()
 
 
+@pytest.mark.slow
 def test_a_load_over_a_network_without_jax(server, folder):
   """The report goes to stdout alone."""
   code = (

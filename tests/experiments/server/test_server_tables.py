@@ -114,6 +114,7 @@ def test_stops_are_summed():
   assert recovery.cells_of(entry)[2:6] == ["this machine", "3", "0.10 [0.00, 0.20]", ""]
 
 
+@pytest.mark.slow
 def test_attackers_get_the_statuses_of_the_protocol(tmp_path):
   """Every kind of input; the server returns documented statuses only, and keeps no stream."""
   for number in range(2):

@@ -185,6 +185,7 @@ def test_a_stream_that_lost_its_slot(name, monkeypatch):
   assert cloud.pauses[0] > 3 and cloud.resumes == cloud.pauses[1] and (cloud.resumes > 0) == (name == "markov:sqs-lazy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [slow("markov:sqs-trimmed"), "markov:ciar-exact"])
 def test_prefixes_ends_and_sampling_are_those_of_the_stream(name):
   """The engine was compiled for none of them."""
@@ -196,6 +197,7 @@ def test_prefixes_ends_and_sampling_are_those_of_the_stream(name):
   assert len(set(np.asarray(out.lengths).tolist())) > 1
 
 
+@pytest.mark.slow
 def test_threads_share_a_cloud():
   """Eight edges of two methods at once; each has the tokens that it has alone."""
   cloud, got = LocalCloud(served().engine), {}
@@ -368,6 +370,7 @@ def test_a_round_computes_four_checksums(monkeypatch):
   reliable.close()
 
 
+@pytest.mark.slow
 def test_an_open_gate_calls_nobody():
   server, profile = found("markov:ciar-greedy")
   edge = server.edge(profile)

@@ -18,6 +18,7 @@ from jaxspec.serving.server.quotas import Quota, Tenant
 from jaxspec.serving.wire.ciar_message import CIAR
 from jaxspec.serving.wire.cloud import CloudError, Status
 from jaxspec.serving.wire.framing import REQUEST, frame, unframe
+from tests.helpers import slow_but
 from tests.serving.edge.faulty import KILLS, LOSSLESS, Fault, FaultyCloud, Killed
 from tests.serving.edge.toy_edge import CALLS, ToyEdge, handshake
 from tests.serving.edge.toy_engine import ToyEngine
@@ -51,8 +52,10 @@ def test_the_undisturbed_run_has_accepted_and_rejected_drafts():
   assert any(reply[3] == REQUEST for reply in undisturbed(lazy=True)[0])
 
 
-@pytest.mark.parametrize("fault", LOSSLESS)
-@pytest.mark.parametrize("lazy", [False, True])
+CASES = list(itertools.product((False, True), LOSSLESS))
+
+
+@pytest.mark.parametrize("lazy, fault", slow_but(CASES, [case for case in CASES if case[0] or case[1] is Fault.DROP_REPLY]))
 def test_a_fault_of_the_wire_at_any_call(fault, lazy):
   """Every call runs once, and the stream is not resumed."""
   last = len(undisturbed(lazy=lazy)[0])
@@ -68,7 +71,7 @@ def test_a_fault_of_the_wire_at_any_call(fault, lazy):
 
 
 @pytest.mark.parametrize("fault", KILLS)
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("lazy", slow_but([False, True], [True]))
 def test_a_server_that_is_killed_at_any_call(fault, lazy):
   """One resume restores the stream with its tokens; earlier calls are not repeated."""
   last = len(undisturbed(lazy=lazy)[0])
@@ -113,7 +116,7 @@ def test_twelve_edges_in_turns_on_a_wire_with_faults():
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("lazy", slow_but([False, True], [True]))
 def test_an_edge_that_is_killed_at_any_call_goes_on_from_its_journal(tmp_path, after, lazy):
   """Killed before it sent a call, or after the reply; answered calls are not repeated."""
   last, calls = len(undisturbed(lazy=lazy)[0]), LAZY_CALLS if lazy else CALLS

@@ -99,7 +99,7 @@ def test_recorded_lengths_give_the_same_tokens(pipeline):
   assert len({scheduled(row)[0].tokens.tobytes() for row in range(ROWS)}) > 1
 
 
-@pytest.mark.parametrize("fault", slow_but(Fault, [Fault.DROP_REPLY, Fault.KILL_AFTER, Fault.DAMAGE_DOWN]))
+@pytest.mark.parametrize("fault", slow_but(Fault, [Fault.DROP_REPLY]))
 def test_a_fault_at_any_call(fault):
   """With recorded lengths; a fault changes times, and with them later lengths, but never a token of given lengths."""
   row = shortest()
@@ -111,6 +111,7 @@ def test_a_fault_at_any_call(fault):
     assert replies.frames == frames, place
 
 
+@pytest.mark.slow
 def test_a_wait_or_a_fault_elsewhere_is_not_measured():
   """An edge that waits measures the attempt that had a reply, so its lengths and tokens are those without the fault."""
   options = dict(row=shortest(), table_of=table)
@@ -149,6 +150,7 @@ def test_an_edge_that_is_killed_chooses_the_same_lengths_from_its_journal(tmp_pa
       assert written == [reply for _, reply in replies.frames]
 
 
+@pytest.mark.slow
 def test_lengths_follow_the_delay():
   """An exchange as short as a pass, then one of a hundred passes: drafts become long, and the rows stay correct."""
   mean = []

@@ -59,6 +59,7 @@ def test_lengths_are_those_of_the_formula(pipeline, bonus):
   assert found[:4] == sorted(found[:4]) and found[4:] == sorted(found[4:]) and found[0] < found[7]
 
 
+@pytest.mark.slow
 def test_a_slow_uplink_shortens_drafts():
   """A draft that takes 4 ms of the uplink costs more than its pass."""
   state = length_choice.start(jnp.full((MOST + 1,), length_choice.PLAIN), 1, MOST, 10_000)

@@ -53,6 +53,7 @@ def simulated(is_full, seconds: RoundSeconds, pipeline: int) -> float:
 SECONDS = [RoundSeconds(*each) for each in itertools.product((0.004, 0.03), (0.002, 0.02), (0.0, 0.01, 0.05))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [1, 2, 4])
 def test_the_rate_is_that_of_a_simulation(pipeline):
   for full, seconds in itertools.product((0.0, 0.3, 0.8, 1.0), SECONDS):

@@ -127,7 +127,7 @@ def undisturbed(pipeline):
 SETTINGS = slow_but([(2, False), (4, True)], [(4, True)])
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", slow_but(Fault, [Fault.DROP_REPLY, Fault.KILL_AFTER, Fault.DAMAGE_DOWN, Fault.LATE_REPLY]))
 @pytest.mark.parametrize("pipeline, runs_ahead", SETTINGS)
 def test_a_fault_at_any_call(fault, pipeline, runs_ahead):
   """The replies are those of an undisturbed run. Only a stream that a killed server has lost is resumed."""

@@ -113,6 +113,7 @@ def test_output_follows_the_target(kind):
     assert chi_square(out.tokens[BUDGETS == budget, :3], markov_joint(P, 3)) > 0.003
 
 
+@pytest.mark.slow
 def test_sums_of_dropped_mass_telescope_in_every_row():
   """T-c and T-d on the loop's own counts, for policy text: one update for each token that a round committed."""
   out = fused("conformal")

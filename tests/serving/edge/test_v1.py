@@ -23,6 +23,7 @@ def test_generating_again_changes_nothing(tmp_path):
     assert (made / name).read_text() == (generate.PACKAGE / name).read_text(), name
 
 
+@pytest.mark.slow
 def test_the_package_needs_neither_grpc_nor_protobuf():
   """Every public name is imported, not the package alone."""
   loaded = imported_by("import jaxspec\nfor name in jaxspec.__all__: getattr(jaxspec, name)")

@@ -38,6 +38,7 @@ def test_a_decode_over_sockets(server, pipeline):
   assert decode(connect(server.address), pipeline=pipeline) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_connection_that_is_cut_or_silent(server):
   """Calls go on over a new connection, ahead again, and no stream is resumed."""
   with Relay(server.address.removeprefix("grpc://"), Shape(delay_s=0.01)) as relay:
@@ -61,6 +62,7 @@ def test_a_connection_that_is_cut_or_silent(server):
   assert retries >= 2 and resumes == 0
 
 
+@pytest.mark.slow
 def test_calls_ahead_have_the_token_too(tmp_path):
   secret = new_token(tmp_path / "tokens.jsonl", "alice")
   with Server(serve(NAMES[0]).engine, tokens=TokenFile(tmp_path / "tokens.jsonl"), auth_every_call=True) as own:

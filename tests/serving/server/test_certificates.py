@@ -36,6 +36,7 @@ def test_certificates_for_a_trial(tmp_path):
   assert again.exit_code == 1 and "a folder without certificates" in again.output
 
 
+@pytest.mark.slow
 def test_without_the_extra(tmp_path):
   """One line that names it, from the command and from the command line that reads certificates."""
   blocked = "import sys, runpy; sys.modules['cryptography'] = None; sys.argv = sys.argv[1:]; "

@@ -41,6 +41,7 @@ def programs_of(change=None, weights=WEIGHTS, mesh=None):
   return Programs(side(jax.device_put(weights)), model_of(change), (ServedProfile(PlainCodec(V)),), sizes, EXAMPLE, mesh)
 
 
+@pytest.mark.slow
 def test_rows_that_stand_for_themselves_are_served():
   found = check_determinism(programs_of())
   assert found.is_exact and found.replay_in_chunks and found.digest == check_determinism(programs_of()).digest
@@ -77,12 +78,14 @@ def test_a_neighbour_of_nan_is_seen():
     check_determinism(programs)
 
 
+@pytest.mark.slow
 def test_a_network_that_sees_the_cuts_is_replayed_in_the_cuts_of_its_calls():
   by_width = lambda logits: logits * (1.0 + 1e-6 * logits.shape[1])
   found = check_determinism(programs_of(by_width))
   assert found.is_exact and not found.replay_in_chunks
 
 
+@pytest.mark.slow
 def test_digests_tell_numerics_apart():
   digests = [check_determinism(programs_of()).digest]
   digests.append(check_determinism(programs_of(weights=WEIGHTS * np.float32(1 + 1e-6))).digest)

@@ -119,6 +119,7 @@ def test_longest_text():
   assert of(8) == 1000 and of(1000) == 8000
 
 
+@pytest.mark.slow
 def test_what_a_network_is_served_with(texts, captions, monkeypatch):
   """Settings of an engine, without compilation."""
   made = {}

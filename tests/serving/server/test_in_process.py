@@ -81,6 +81,7 @@ class Waiting(ToyEngine):
     return super().step(now) if now >= self.until else []
 
 
+@pytest.mark.slow
 def test_waiting_leaves_the_core_alone():
   """For calls held back by the engine, and for a step of another thread."""
   spent, clock = {}, time.monotonic

@@ -272,6 +272,7 @@ def test_a_server_of_something_else():
     assert "another kind of server" in refused(connect, f"grpc://127.0.0.1:{tcp.server_address[1]}").detail
 
 
+@pytest.mark.slow
 def test_tokens_and_quotas(tmp_path):
   path = tmp_path / "tokens.jsonl"
   alice, bob = new_token(path, "alice"), new_token(path, "bob", Quota(streams=1))
