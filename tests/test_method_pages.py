@@ -26,7 +26,6 @@ def test_every_method_has_a_page_of_all_parts():
       assert f"https://arxiv.org/abs/{paper}" in text
 
 
-@pytest.mark.slow
 def test_tables_are_those_of_the_declarations_and_results():
   for path in _PAGES.filled_pages():
     text = path.read_text(encoding="utf-8")

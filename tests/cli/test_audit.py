@@ -33,6 +33,7 @@ def audited(run, bundle):
   return call
 
 
+@pytest.mark.slow
 def test_tiny_model_against_the_closed_form(audited):
   document, outcome = audited("--tiny", "--method", "scaled", "--window", 2, "--sweep", "factor=1,2.5", source=())
   exact, relaxed = document["rows"]

@@ -26,6 +26,7 @@ def test_wrap_breaks_long_words_and_ends_in_an_ellipsis():
   assert image_sheet.wrap("", 100, font) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["x" * 100_000, "wide words " * 10_000, "x" * 50 + " and " + "y" * 100_000])
 def test_wrap_takes_no_longer_for_a_text_that_does_not_fit(text):
   font, measured = image_sheet.font(17), []

@@ -108,6 +108,7 @@ def test_a_length_that_reads_its_drafts_shows():
   assert max(_error(lambda keys, seed=seed: _by_hand(keys, seed, reads), seed) for seed in TABLES) > 1e-2
 
 
+@pytest.mark.slow
 def test_recorded_lengths_give_the_same_tokens():
   """A decode that chooses, and one whose rounds have the lengths that it chose, over every outcome of the draws."""
   tape, found = _tape(), []

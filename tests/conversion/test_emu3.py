@@ -55,6 +55,7 @@ def test_a_download_becomes_one_folder(hub, tmp_path):
   assert load_tokenizer(tmp_path / "out").decode(golden.TEXT["texts"][0]["ids"]) == texts[0]
 
 
+@pytest.mark.slow
 def test_prompts_can_be_others(hub, tmp_path):
   options = ("--suffix", "", "--negative-prompt", "blurry", "--image-tokenizer", hub.parent / "Emu3-VisionTokenizer")
   works(emu3.main, hub, tmp_path / "out", *SIZE, *options)

@@ -58,6 +58,7 @@ def test_families_of_edges(options, family):
   assert lossy.family_of({"method": "ciar", "options": options}) == family
 
 
+@pytest.mark.slow
 def test_published_orders(monkeypatch):
   orders = (
     published.Order("harmless is better", "s", "scenes_lossy", "harmless", "wrong"),

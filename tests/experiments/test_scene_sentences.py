@@ -111,6 +111,7 @@ def test_lossy_methods_without_top_p():
   assert shown("GSD, G 50") == [12.9, 9.5, 16.2] and shown("scaled by 2") == [-0.2, -2.6, 2.3]
 
 
+@pytest.mark.slow
 def test_no_rule_saves_calls_beyond_its_exact_method():
   """lossy.md, results/lossy.md, which_method.md: at most 1.2 calls an image without a significant loss."""
   saved = []

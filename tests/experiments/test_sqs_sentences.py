@@ -62,6 +62,7 @@ def test_a_small_support_is_best_and_there_is_no_crossover(sweep, orders):
   assert faster == {Pair(f"C-SQS, beta_1 = 0.02, {name}", "K-SQS, K = 4", "0.2") for name in ("fixed", "published", "quick")}
 
 
+@pytest.mark.slow
 def test_adapting_costs_when_hot(sweep, orders):
   against = lambda first, name, temperature: orders[
     Pair(f"C-SQS, beta_1 = {first}, {name}", f"C-SQS, beta_1 = {first}, fixed", temperature)

@@ -58,6 +58,7 @@ def test_greedy_windows_are_greedy_decoding(pipe, name):
   check_greedy(pipe, name, 24)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit(folder, pipe, tmp_path):
   copy = shutil.copytree(folder, tmp_path / "emu3")
   shutil.rmtree(copy / "vq")

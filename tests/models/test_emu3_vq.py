@@ -32,6 +32,7 @@ def converted(tmp_path_factory):
   return path
 
 
+@pytest.mark.slow
 def test_images_and_codes_agree(converted):
   vq = checkpoints.load(converted / "vq")
   assert vq.config == golden.VQ

@@ -100,6 +100,7 @@ def test_heads_of_a_chameleon(tmp_path):
     assert draft.operations == 2 * 2 * draft.inputs * (2 * multiplied + 4 * slots * 16)
 
 
+@pytest.mark.slow
 def test_a_folder_of_janus(tmp_path):
   """It has a grid and an image tokenizer; its sizes are published, and no head can be put on it."""
   config = JanusConfig(

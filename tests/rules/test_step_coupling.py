@@ -18,6 +18,7 @@ from jaxspec.diffusion.step_payloads import TargetSteps, drafted_steps, target_s
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.rules.coupled_steps import Coupler
 from jaxspec.rules.step_coupling import StepCoupling
+from tests.helpers import slow_but
 from tests.models import dit_golden
 
 ROWS, WINDOW, FIRST = 20_000, 2, 5
@@ -64,7 +65,7 @@ def _white(state, number, before):
   return np.asarray((state - distribution.mean) * jnp.exp(-0.5 * distribution.log_variance))
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", slow_but(RULES, ["maximal"]))
 def test_every_state_follows_the_target(name):
   """Rows of 0, 1 and 2 drafts; the second state is judged given the first."""
   x = jax.random.normal(jax.random.key(3), (ROWS, 1))

@@ -69,6 +69,7 @@ def test_files(captions, tmp_path):
   raises(CheckpointError, checkpoints.digest, broken / "target")
 
 
+@pytest.mark.slow
 def test_memory(toys, monkeypatch):
   pipe = load_pipeline(toys)
 

@@ -58,6 +58,7 @@ def test_keys_of_every_form(toys):
   np.testing.assert_array_equal(last.tokens, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", slow_but(["rbg", "unsafe_rbg"], ["rbg"]))
 def test_keys_of_other_kinds(kind):
   """Under vmap they would share random numbers; a row depends on its own key only."""

@@ -16,12 +16,12 @@ from jaxspec.serving.edge.journal import Journal
 from jaxspec.serving.edge.link_times import table
 from jaxspec.serving.edge.round_timing import Timing
 from jaxspec.serving.server.in_process import LocalCloud
-from tests.helpers import slow_but
 from tests.serving.edge.faulty import Fault, Killed
 from tests.serving.edge.pairs import MAX_LEN, assert_same, rows_of
 from tests.serving.edge.test_pipeline import NAMES, ROWS, STREAM, Replies, new_engine, served, wire
 from tests.serving.server.crowds import one_row
 
+pytestmark = pytest.mark.slow
 LENGTHS = (0, 1, 2, 3)
 # An exchange as long as one draft pass: short lengths pay after rejections.
 TIMES = jnp.asarray([1024, 1400, 1800, 2150], jnp.int32)
@@ -99,7 +99,7 @@ def test_recorded_lengths_give_the_same_tokens(pipeline):
   assert len({scheduled(row)[0].tokens.tobytes() for row in range(ROWS)}) > 1
 
 
-@pytest.mark.parametrize("fault", slow_but(Fault, [Fault.DROP_REPLY]))
+@pytest.mark.parametrize("fault", Fault)
 def test_a_fault_at_any_call(fault):
   """With recorded lengths; a fault changes times, and with them later lengths, but never a token of given lengths."""
   row = shortest()

@@ -91,6 +91,7 @@ def test_rounds_without_a_bonus_token_over_a_cloud(name):
   assert {Origin.DRAFT, Origin.REPLACED} <= set(np.unique(out.origin))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but([NAMES[0], NAMES[2]], [NAMES[0]]))
 @pytest.mark.parametrize("pipeline", [2, 4])
 def test_drafts_are_sent_ahead(name, pipeline):

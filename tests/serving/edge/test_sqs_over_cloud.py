@@ -216,6 +216,7 @@ def test_what_was_sent(kind):
   assert (traffic.downlink_bytes == REPLY_BYTES * (rounds + 1)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_temperature_zero_is_the_greedy_output(kind):
   """The same compiled program; drafts cost one token's price."""

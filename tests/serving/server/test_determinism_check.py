@@ -47,6 +47,7 @@ def test_rows_that_stand_for_themselves_are_served():
   assert found.is_exact and found.replay_in_chunks and found.digest == check_determinism(programs_of()).digest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "change",
   [
