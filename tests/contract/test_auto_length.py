@@ -80,7 +80,7 @@ def _verifier(feedback_fn):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", slow_but(FAMILIES, ["chain"]))
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_outcome_of_a_decode(family):
   inner, feedback_fn, draft_params = FAMILIES[family]
   drafter, tape, verifier = AutoLengthDrafter(inner, WIDTHS), _tape(), _verifier(feedback_fn)

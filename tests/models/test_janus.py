@@ -68,7 +68,7 @@ def test_every_layer_agrees(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", slow_but(NAMES, ["target"]))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_cache_agrees(name):
   """Prefill of both prompts and both halves in one batch, then single steps."""
   network, stored = golden.load(name)[0], golden.arrays(name)

@@ -17,7 +17,7 @@ from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from jaxspec.models.language.llama import LlamaConfig
 from jaxspec.models.llamagen import LlamaGenConfig
 from jaxspec.models.mar.causal_tokens import CausalTokensConfig
-from tests.helpers import random_params, side, slow_but
+from tests.helpers import random_params, side
 
 B, N = 2, 5
 PROMPT = Prompt(jnp.asarray([[1, 5, 2], [0, 3, 2]]), jnp.asarray([[True] * 3, [False, True, True]]))
@@ -86,7 +86,7 @@ def in_stages(fns, cut):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", slow_but(CONFIGS, ["llama"]))
+@pytest.mark.parametrize("name", CONFIGS)
 def test_parts_put_together_are_the_network(name):
   """With and without a cache, cut below a block; one network below any."""
   fns, params, condition, tokens = network(name)

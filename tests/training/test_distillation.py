@@ -16,7 +16,6 @@ from jaxspec.training.distillation.samples import Samples
 from jaxspec.training.distillation.student import DistillationSettings, acceptance_of, master
 from jaxspec.training.distillation.students import STUDENTS
 from jaxspec.training.distillation.training import Training, check_devices
-from tests.helpers import slow_but
 from tests.run import tiny
 
 KINDS = ("eagle", "block-head", "draft", "inter-head")
@@ -83,7 +82,7 @@ def test_images_need_a_target_of_images(texts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", slow_but(KINDS, ["eagle"]))
+@pytest.mark.parametrize("kind", KINDS)
 def test_tokens_after_the_end_of_a_row_do_not_count(texts, kind):
   student, samples = student_of(kind, texts), text_samples(texts)
   loss_fn = jax.jit(lambda batch: student.loss_fn(
@@ -96,7 +95,7 @@ def test_tokens_after_the_end_of_a_row_do_not_count(texts, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", slow_but(KINDS, ["eagle"]))
+@pytest.mark.parametrize("kind", KINDS)
 def test_kept_outputs_of_the_target_give_the_same_loss(pipe, kind):
   student = student_of(kind, pipe)
   tokens = np.random.default_rng(1).integers(0, 8, (5, 4)).astype(np.int32)
