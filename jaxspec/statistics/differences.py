@@ -14,6 +14,7 @@ from jaxspec.statistics.figures import Interval, Share, studentized_quantile
 from jaxspec.statistics.quantiles import t_quantile
 
 _MOST_ENUMERATED = 12  # clusters; beyond, signs are drawn
+_BLOCK = 1 << 16  # signs that are float64 at a time: they stay in the cache of a core, all of them would be 100 MB
 
 
 class Difference(NamedTuple):
@@ -172,7 +173,9 @@ def _random_flips_p_value(data: bytes, permutations: int, seed: int) -> float:
   sums = np.frombuffer(data)
   reached = _reached(sums)
   positive = np.random.default_rng(seed).integers(0, 2, size=(permutations, len(sums)), dtype=np.int8)
-  flipped = 2 * (positive.astype(np.float64) @ sums) - sums.sum()
+  size = max(_BLOCK // len(sums), 1)
+  kept = [positive[at : at + size].astype(np.float64) @ sums for at in range(0, permutations, size)]
+  flipped = 2 * np.concatenate(kept) - sums.sum()
   return (1 + int(np.sum(np.abs(flipped) >= reached))) / (1 + permutations)
 
 
