@@ -20,8 +20,8 @@ from jaxspec.core.types import Array, Key
 Address = tuple[int, ...]
 
 FINAL = rng._FINAL  # offset of the draw that ends a round
-_DEPTH = 6  # longest address, including the folds of `jax.random`
-_NOTHING, _SPLIT = (1 << 32) - 1, 1 << 31  # beyond the end of an address; children of a split key
+_SPLIT = 1 << 31  # children of a split key
+_START, _FACTOR = 0x811C9DC5, 0x9E3779B1  # of the code of an address
 
 
 def first_draw() -> Address:
@@ -57,8 +57,6 @@ class Tape:
   def __post_init__(self):
     if len(sizes := {len(column) for column in self.values.values()}) != 1:
       raise ValueError(f"Must have one number of rows at all addresses, we instead got {sorted(sizes)}")
-    if any(len(address) > _DEPTH - 1 for address in self.values):
-      raise ValueError(f"Must have addresses of at most {_DEPTH - 1} numbers, we instead got longer ones")
 
   @classmethod
   def all_outcomes(cls, uniforms: Mapping[Address, int], integers: Mapping[Address, int] | None = None) -> Tape:
@@ -99,12 +97,17 @@ class Tape:
       else:  # `jax.random.uniform` reads the upper 23 bits
         addresses.append(address)
         columns.append((np.floor(column * 2.0**23)).astype(np.uint32) << np.uint32(9))
-    padded = tuple(tuple(int(n) for n in address) + (_NOTHING,) * (_DEPTH - len(address)) for address in addresses)
-    head = np.zeros((self.num_rows, 3 + _DEPTH), np.uint32)
-    head[:, 0] = np.arange(self.num_rows)
-    head[:, 3:] = _NOTHING
+    head = np.zeros((self.num_rows, 3), np.uint32)
+    head[:, 0], head[:, 2] = np.arange(self.num_rows), _START
     data = np.concatenate([head, np.stack(columns, axis=1)], axis=1)
-    return jax.random.wrap_key_data(jnp.asarray(data), impl=_tape_impl(padded))
+    codes = tuple(functools.reduce(_extended, map(int, address), _START) & 0xFFFFFFFF for address in addresses)
+    assert len(set(codes)) == len(codes), "two addresses of one code"
+    return jax.random.wrap_key_data(jnp.asarray(data), impl=_tape_impl(codes))
+
+
+def _extended(code, number):
+  """The code of an address with one more number, modulo 2^32."""
+  return (code ^ number) * _FACTOR
 
 
 def fast_keys(seed: int, num_rows: int) -> Key:
@@ -156,29 +159,30 @@ def _fast_impl():
 
 
 @functools.cache
-def _tape_impl(addresses: tuple[Address, ...]):
-  """Keys are ``[2 words of a hash, depth, the address so far, the row's numbers]``."""
-  table = np.asarray(addresses, np.uint32)  # [S, depth]
+def _tape_impl(codes: tuple[int, ...]):
+  """Keys are ``[2 words of a hash, the code of the address so far, the row's numbers]``."""
+  table = np.asarray(codes, np.uint32)  # [S]
+
+  def extended(code: Array, number: Array) -> Array:
+    return (code ^ number) * jnp.uint32(_FACTOR)
 
   def fold_in(key: Array, number: Array) -> Array:
     number = number.astype(jnp.uint32)
-    depth, address = key[2], key[3 : 3 + _DEPTH]
-    address = jnp.where(jnp.arange(_DEPTH, dtype=jnp.uint32) == depth, number, address)
-    return jnp.concatenate([_mix(key[:2], number), (depth + 1)[None], address, key[3 + _DEPTH :]])
+    return jnp.concatenate([_mix(key[:2], number), extended(key[2], number)[None], key[3:]])
 
   def random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     _need_32(bit_width)
 
     def one(key: Array, entry: Array) -> Array:
-      here = jnp.all(table == key[None, 3 : 3 + _DEPTH], axis=1)
-      given = jnp.sum(jnp.where(here, key[3 + _DEPTH :], jnp.uint32(0)))
+      here = table == key[2]
+      given = jnp.sum(jnp.where(here, key[3:], jnp.uint32(0)))
       return jnp.where(jnp.any(here), given, _mix(key[:2], entry ^ jnp.uint32(0xA5A5A5A5))[0])
 
     # Entry i of an array has the address of its key, then i.
     return one(key, jnp.uint32(0)) if shape == () else _each(lambda entry: one(fold_in(key, entry), entry), shape)
 
   # Tapes with equal addresses share programs; the tag distinguishes the others.
-  return _impl(f"jaxspec-tape-{hash(addresses):x}", 3 + _DEPTH + len(addresses), fold_in, random_bits)
+  return _impl(f"jaxspec-tape-{hash(codes):x}", 3 + len(codes), fold_in, random_bits)
 
 
 def _need_32(bit_width: int) -> None:

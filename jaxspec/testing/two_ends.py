@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxspec.core import loop, rounds
-from jaxspec.core.constructors import verifier_of
-from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, result
+from jaxspec.core.constructors import verifier_of, with_draft
+from jaxspec.core.state import DecodeResult, DraftSide, TargetSide, Waiting, result
 from jaxspec.core.token_axes import at_position
 from jaxspec.core.types import Array, Cursor, Draft, Drafter, HostArray, Key, PyTree, Verdict, Verifier
 from jaxspec.methods.method import Parts
@@ -76,6 +76,18 @@ class _Steps(NamedTuple):
   commit_reply: Callable
 
 
+def _draft_round(params: PyTree, side: DraftSide, *, drafter: Drafter) -> tuple[Waiting, Draft]:
+  """A draft round, and its draft as the drafter returned it."""
+  returned = []
+
+  def draft(*args):
+    out = drafter.draft(*args)
+    returned.append(out[0])
+    return out
+
+  return rounds.draft_round(params, side, drafter=with_draft(drafter, draft)), returned[0]
+
+
 def _jitted(function: Callable, *static: str, **fixed: Any) -> Callable:
   return jax.jit(functools.partial(function, **fixed), static_argnames=static)
 
@@ -102,7 +114,7 @@ class TwoEnds:
       drafter = rounds.at_length(self._drafter, length, self._max_len)
       verifier = rounds.at_length(self._verifier, length, self._max_len)
       self._steps[length] = _Steps(
-        drafter, _jitted(rounds.draft_round, drafter=drafter), _jitted(rounds.read_round, drafter=drafter),
+        drafter, _jitted(_draft_round, drafter=drafter), _jitted(rounds.read_round, drafter=drafter),
         _jitted(rounds.verify_round, verifier=_replayed(verifier)), _jitted(judge_round, verifier=_replayed(verifier)),
         _jitted(rounds.commit_reply, drafter=drafter),
       )  # fmt: skip
@@ -145,11 +157,12 @@ class TwoEnds:
     alone, calls = rounds.prefix_rounds(parts.target_prefix, self._max_len), int(side.counters.draft_calls[0])
     while bool(side.cursor.live[0]):
       before, round_, steps = side.cursor, int(side.cursor.round), self._at(side.cursor)
-      step = steps.read_round if round_ < alone else steps.draft_round
-      waiting = step(parts.params.draft, side)
+      if round_ < alone:
+        waiting = steps.read_round(parts.params.draft, side)
+      else:
+        waiting, returned = steps.draft_round(parts.params.draft, side)
+        require_draft(returned, steps.drafter, before)
       draft = waiting.draft
-      if round_ >= alone:
-        require_draft(draft, steps.drafter, before)
       calls += int(draft.num_calls[0])
       asks = bool(draft.needs_verify[0])
       if asks and codec is not None:
@@ -189,7 +202,7 @@ class TwoEnds:
       here = lambda at, round_=exchange.round: dataclasses.replace(at, cursor=at.cursor._replace(round=jnp.int32(round_)))
       where = f"in round {exchange.round}, as after reading the same tokens one by one"
       if history_free:
-        _check_drafts(exchange.draft, steps.draft_round(draft_params, here(side)).draft, where)
+        _check_drafts(exchange.draft, steps.draft_round(draft_params, here(side))[0].draft, where)
       # With interval features the target has also read how tokens were accepted, which the tokens alone do not determine.
       has_features = bool(jax.tree.leaves(getattr(exchange.draft.payload, "features", ())))
       if exchange.verdict is not None and not has_features:
