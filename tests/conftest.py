@@ -1,5 +1,6 @@
 """Settings of the whole suite: strict keys, strict shapes, full matrix precision, programs that compile fast."""
 
+import ctypes
 import gc
 import importlib.util
 import os
@@ -97,10 +98,16 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-  """Drops compiled programs after a file when they take gigabytes; small ones are used by many files."""
+  """Drops compiled programs after a file when they take gigabytes; small ones are used by many files.
+
+  The C library keeps what is freed. It is told to return it: otherwise all later files would drop their programs too.
+  """
   yield
   if not STATM.exists() or int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
     jax.clear_caches()
+    gc.collect()
+    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # of glibc
+      library.malloc_trim(0)
 
 
 @pytest.fixture
@@ -123,6 +130,11 @@ def pytest_runtest_setup(item):
 def pytest_collection_finish(session):
   """Python's collector skips what was imported."""
   gc.collect()
+  gc.freeze()
+
+
+def pytest_sessionfinish(session):
+  """Nor does it search gigabytes of compiled programs when a process ends."""
   gc.freeze()
 
 
