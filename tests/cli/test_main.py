@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from jaxspec.cli.main import COMMANDS, main
+from tests.helpers import slow_but
 
 
 def test_help(run):
@@ -52,7 +53,7 @@ def test_unknown_commands(fails):
   assert "SRC" in fails("convert", "llamagen")
 
 
-@pytest.mark.parametrize("module", ["jaxspec", "jaxspec.cli.main"])
+@pytest.mark.parametrize("module", slow_but(["jaxspec", "jaxspec.cli.main"], ["jaxspec"]))
 def test_entry_point(module):
   outcome = subprocess.run([sys.executable, "-m", module, "info", "/nowhere"], capture_output=True, text=True, timeout=60)
   assert outcome.returncode == 2 and outcome.stderr == "Error: No checkpoint folder at /nowhere\n"

@@ -84,6 +84,7 @@ def decoded(outcome, code=0):
 PLAIN = ("--method", "ar", "--max-tokens", 10, *JSON)
 
 
+@pytest.mark.slow
 def test_the_text_of_generate_without_the_weights(run, networks, over):
   """The figures too, and what crossed is counted with its headers."""
   far = run("generate", *TEXTS, *over, *PLAIN)
@@ -99,6 +100,7 @@ def test_the_text_of_generate_without_the_weights(run, networks, over):
   assert traffic["transport_bytes"] > traffic["uplink_bytes"] + traffic["downlink_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_what_the_server_has_not_is_one_line(fails, run, networks, over, tmp_path):
   refused = lambda *args: fails("generate", "--text", "on", "--max-tokens", 10, *over, *args)
   line = refused("--method", "sqs")
@@ -153,6 +155,7 @@ def test_a_certificate_of_the_edge(fails, networks, tmp_path):
   assert "networks of one bundle" in line
 
 
+@pytest.mark.slow
 def test_rows_before_a_failure_are_written(run, over, monkeypatch):
   """They are printed and in the file, and the failure is one line at the end."""
   opened, whole = [], GrpcCloud.open
@@ -196,6 +199,7 @@ def test_rows_before_a_quota_is_used_up_are_written(run, networks, over, monkeyp
   assert document["warnings"] == [line.removeprefix("Error: ")] and len(document["texts"]) == 1
 
 
+@pytest.mark.slow
 def test_a_lost_stream_is_one_line(run, over, monkeypatch):
   """The server drops the stream before one of its calls: the edge resumes it, with one message."""
   wanted = decoded(run("generate", *TEXTS, *over, *PLAIN))

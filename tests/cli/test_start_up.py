@@ -37,6 +37,7 @@ def test_a_load_compiles_nothing(compiled):
   assert not compiled
 
 
+@pytest.mark.slow
 def test_generate_compiles_one_program_for_each_thing_it_does(run, bundle, compiled):
   """Encoding, keys, two decodes and pixels; one more for a step between them is room enough."""
   outcome = run("generate", "a red apple", "--checkpoint", bundle, "--compare", "--repeats", 1, "--out", "o.png")
@@ -47,6 +48,7 @@ def test_generate_compiles_one_program_for_each_thing_it_does(run, bundle, compi
   assert compiled.total() <= 6, compiled
 
 
+@pytest.mark.slow
 def test_seeds_share_the_program_of_the_keys(compiled):
   condition = np.zeros((2, 1), np.float32)
   found = [make_batches(condition, samples=2, seed=seed, rows=4).key_data[0] for seed in (0, 2**32 - 1)]

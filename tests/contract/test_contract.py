@@ -46,8 +46,7 @@ def test_every_method_has_a_case():
 # One case of each kind of draft and of verifier; others have a drafter that test_enumeration.py enumerates, or differ from
 # one of these in their rule or their prefix alone.
 FAST = {
-  *("ar", "ar of vectors", "speculative", "sqs", "lantern", "eagle", "eagle-chain", "block-head"),
-  *("ciar after a prefix", "cspd", "parallel", "rows"),
+  *("ar", "speculative", "sqs", "lantern", "eagle", "eagle-chain", "block-head", "ciar after a prefix", "cspd"),
 }
 # Scales and steps are in `test_whole_contract`, after a prefix; tests/core has them without one.
 NAMES = [name for name, case in CASES.items() if case.method.tokens not in (methods.SCALES, methods.DENOISING_STEPS)]

@@ -180,7 +180,7 @@ def all_outcomes(family):
 # Their drafter and their rule are each in another family, or they differ from one in its distribution alone.
 SLOW = {
   *("eagle chain, block", "spatial, block", "chain, block, no bonus", "block head, block", "sqs, block"),
-  "jacobi, fresh, block",
+  *("jacobi, fresh, block", "chain, no bonus", "sqs, no bonus"),
 }
 
 

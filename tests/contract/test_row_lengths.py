@@ -20,7 +20,6 @@ from tests.contract import networks
 from tests.contract.cases import ROWS, Case
 from tests.contract.cases import N as LENGTH
 from tests.contract.test_enumeration import TABLES, TOP, WARP, V, _halves, _side
-from tests.helpers import slow_but
 
 N, WINDOW = 4, 2
 HOST, SIZE = networks.history_fns(V, N), networks.rows_of_table(V, N)
@@ -73,7 +72,8 @@ def _by_hand(keys, seed, length_of):
   return state.draft_side.tokens
 
 
-@pytest.mark.parametrize("bonus", slow_but([True, False], [True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("bonus", [True, False])
 def test_every_outcome_of_a_decode(bonus):
   """Without a bonus token a single draft does not pay, so lengths are 2 and 0."""
   seen = set()

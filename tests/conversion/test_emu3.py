@@ -64,6 +64,7 @@ def test_prompts_can_be_others(hub, tmp_path):
   assert config.suffix == "" and list(config.null_text) == text.encode("blurry").ids
 
 
+@pytest.mark.slow
 def test_other_forms_of_files(hub, tmp_path):
   """Export and back; one .bin file; a tokenizer.json instead of the released vocabulary."""
   works(emu3.main, hub, tmp_path / "out", *SIZE)

@@ -260,6 +260,7 @@ def test_written_files_read_back(shapes, steps):
     np.testing.assert_array_equal(got, array)
 
 
+@pytest.mark.slow
 @pytest.mark.torch
 def test_pytorch_reads_what_we_write(tmp_path):
   import torch

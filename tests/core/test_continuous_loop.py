@@ -54,14 +54,14 @@ def _scaled(tree, factor):
   return jax.tree.map(lambda leaf: leaf * factor, tree)
 
 
-def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same: bool = False):
+def _pair(family: str, sampling: ContinuousSampling, rule, gamma: int = 3, same: bool = False, num_buckets: int = 2):
   """``(params, kwargs of speculate, condition)`` of a random pair."""
   if family == "causal":
     head, condition = causal_token_fns(CAUSAL), LABELS
   else:
-    head, condition = masked_network(mar_fns(MAR), num_buckets=2), _ordered()
+    head, condition = masked_network(mar_fns(MAR), num_buckets=num_buckets), _ordered()
   block = getattr(rule, "block", False)
-  judge = masked_network(mar_fns(MAR), num_buckets=2, common_prefix=True) if block else head
+  judge = masked_network(mar_fns(MAR), num_buckets=num_buckets, common_prefix=True) if block else head
   target = random_params(head.network, 0, scale=0.3)
   # Small variances of a random head make rounding errors visible; a last layer with small weights avoids them.
   linear = target["diffloss"]["final_layer"]["linear"]
@@ -117,8 +117,13 @@ def _check_blocks(out):
   np.testing.assert_array_equal(out.metrics.tries > 0, origin == replaced)
 
 
-def test_both_caches_hold_the_tokens_that_replace_drafts_inside_a_block():
-  params, kwargs, condition = _pair(*CASES[2][:3])
+@pytest.mark.parametrize(
+  ("sampling", "num_buckets"),
+  [(ContinuousSampling(STEPS), 1), pytest.param(CASES[2][1], 2, marks=pytest.mark.slow)],
+  ids=["plain", "guided"],
+)
+def test_both_caches_hold_the_tokens_that_replace_drafts_inside_a_block(sampling, num_buckets):
+  params, kwargs, condition = _pair("masked", sampling, CASES[2][2], num_buckets=num_buckets)
   max_len = kwargs.pop("max_len")
   state = jax.jit(functools.partial(rounds.start, max_len=max_len, **kwargs))(params, _keys(), condition)
   state = jax.jit(functools.partial(rounds.decode_round, **kwargs))(params, state)

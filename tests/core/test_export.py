@@ -31,7 +31,7 @@ CHAMELEON = ChameleonConfig(
   end_image=16, begin_image=17, end_prompt=18, end_row=19,
 )  # fmt: skip
 # The others take longer.
-DEFAULT = ("ar", "eagle-lantern")
+DEFAULT = ("ar",)
 
 
 def decoder_of(name: str, config: LlamaGenConfig | ChameleonConfig = CONFIG) -> Decoder:

@@ -34,6 +34,7 @@ SIDES, ROWS = (1, 2, 3), 3  # each scale is compiled in every program
 SAMPLING = ScaleSampling(2.0, 4, 0.95, 3.0)
 LABELS = ClassLabels(jnp.arange(ROWS))
 TOY = ToyScales((1, 2, 1, 2), 2)
+SHORT = ToyScales((1, 2, 1), 2)
 LONG = ToyScales((1, 2, 1, 2, 1), 3)
 
 
@@ -148,25 +149,25 @@ def _any(seed, toy):
   return toy.tables(lambda num: generator.dirichlet(np.full(toy.vocab_size, 1.0), num))
 
 
-def _joint(params, tau):
+def _joint(toy, params, tau):
   """Joint probability of all scales, where the edge's U given the previous scales selects the distribution."""
   joint, local = np.ones(1), 0
-  for edge, cloud, table in zip(TOY.laws(params.draft), TOY.laws(params.target), params.draft):
+  for edge, cloud, table in zip(toy.laws(params.draft), toy.laws(params.target), params.draft):
     uncertain = np.mean(1 - np.max(np.exp(np.asarray(table, np.float64)), axis=-1), axis=-1)  # [rows]
     local = local + joint @ (uncertain <= tau)
     joint = (joint[:, None] * np.where((uncertain <= tau)[:, None], edge, cloud)).reshape(-1)
-  return joint.reshape((TOY.vocab_size,) * sum(TOY.sizes)), local
+  return joint.reshape((toy.vocab_size,) * sum(toy.sizes)), local
 
 
-@pytest.mark.long_runs
-def test_every_map_follows_the_side_that_decides_about_it():
+@pytest.mark.parametrize(("toy", "seed"), helpers.slow_but([(SHORT, 5), (TOY, 1)], [(SHORT, 5)]), ids=["3 maps", "4 maps"])
+def test_every_map_follows_the_side_that_decides_about_it(toy, seed):
   """Chi-square over all scales jointly, of batches whose rows stop each other and have pending scales."""
-  params, tau = SpecParams(_any(1, TOY), _any(2, TOY)), 0.2
-  out = jax.jit(jax.vmap(lambda keys: _toy_decode(params, keys, tau)))(fast_keys(3, 8000).reshape(-1, 2))
-  joint, local = _joint(params, tau)
-  assert_same_distribution(places(out.tokens.reshape(-1, 4, 2), TOY.sizes), joint)
-  assert 1 < local < 3.5 and np.mean(out.counters.local) == pytest.approx(local, abs=0.05)
-  assert np.all(out.counters.target_calls + out.counters.local >= 4)  # a window of one scale: a call for each
+  params, tau, number = SpecParams(_any(seed, toy), _any(seed + 1, toy)), 0.2, len(toy.sizes)
+  out = jax.jit(jax.vmap(lambda keys: _toy_decode(params, keys, tau, toy=toy)))(fast_keys(3, 8000).reshape(-1, 2))
+  joint, local = _joint(toy, params, tau)
+  assert_same_distribution(places(out.tokens.reshape(-1, number, 2), toy.sizes), joint)
+  assert 1 < local < number - 0.5 and np.mean(out.counters.local) == pytest.approx(local, abs=0.05)
+  assert np.all(out.counters.target_calls + out.counters.local >= number)  # a window of one scale: a call for each
 
 
 def test_rows_alone_and_in_a_batch():

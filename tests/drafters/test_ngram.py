@@ -68,6 +68,7 @@ def test_the_row_above_is_copied():
   assert _draft(RowAbove(window=5, vocab_size=10, columns=3), [[1, 2, 3, 4]]) == [[2, 3, 4]]
 
 
+@pytest.mark.slow
 def test_exact():
   assert testing.check_exact(methods.Ngram(window=2, shortest=1, copy="ngram"), targets=("prompt",)) > 1e-4
 

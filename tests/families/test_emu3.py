@@ -88,6 +88,7 @@ def test_what_does_not_fit(folder, pipe, tmp_path):
       emu3_vocabulary.read_ids(from_json(content.replace(old, new).encode(), "here"), "here")
 
 
+@pytest.mark.slow
 def test_shapes_alone_are_enough_to_build(folder, tmp_path):
   pipe = load_pipeline(folder, drafts=tiny_chameleon.save_heads(tmp_path, folder), target_weights=False)
   head = pipe.decoder(EXACT["eagle"]).parts.params.draft.model

@@ -48,7 +48,7 @@ SCORES = (
 )
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", slow_but(SCORES, ["interval", "entropy"]))
 @pytest.mark.parametrize("combination", slow_but(["ensemble", "voting"], ["ensemble"]))
 def test_a_merged_score_is_the_score_before_codes_were_split(name, combination):
   whole = intervals(3)

@@ -80,6 +80,7 @@ def guided(model):
   return {scale: run(jnp.float32(scale)) for scale in SCALES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_guided_pass_agrees(model, guided, scale):
   got, expected = _output(guided[scale][0], model.config), model.arrays[f"cfg_out_{scale}"]
@@ -89,6 +90,7 @@ def test_a_guided_pass_agrees(model, guided, scale):
   assert np.abs(got[:, 3:] - expected[2:, 3:]).max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_chains_agree(model, guided, scale):
   _, chain, deterministic = guided[scale]

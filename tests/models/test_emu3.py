@@ -12,6 +12,7 @@ from jaxspec.models.guidance import Guided, guided
 from jaxspec.models.language.emu3 import TRUNK, Emu3Config, emu3_fns, null_prompt
 from jaxspec.models.language.image_rows import ImageRows
 from jaxspec.run.loading import load_pipeline
+from tests.helpers import slow_but
 from tests.models import emu3_golden as golden
 
 STORED = golden.arrays("gen")
@@ -72,7 +73,7 @@ def test_passes_agree(pipe):
       np.testing.assert_allclose(x[:, at], STORED[f"{kind}_hidden{layer}"], atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["greedy", "sampled"])
+@pytest.mark.parametrize("name", slow_but(["greedy", "sampled"], ["greedy"]))
 def test_guided_scores_agree(pipe, name):
   """Guidance 3 and the constraint, with the official top-k where one was used, before every token of an image."""
   condition, config = pipe.encode(PROMPTS).condition, pipe.family.target.config
@@ -90,7 +91,8 @@ def test_guided_scores_agree(pipe, name):
   np.testing.assert_allclose(np.where(np.isfinite(stored), found, 0), np.where(np.isfinite(stored), official, 0), atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["ar", pytest.param(methods.Sjd(window=5), marks=pytest.mark.slow)], ids=["ar", "sjd"])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ar", methods.Sjd(window=5)], ids=["ar", "sjd"])
 def test_greedy_images_are_the_official_ones(pipe, method):
   """Batch of three prompts; what follows the last row end is forced in the official code."""
   found = pipe(PROMPTS, key=0, method=method, temperature=0.0, top_k=0)

@@ -22,10 +22,12 @@ from tests.models import janus_golden as golden
 
 NAMES = ("target", "draft")
 # The default suite compiles the guided target alone.
-_GUIDED = ("greedy_cfg5", "greedy_cfg5_long", "sampled_cfg5", "sampled_cfg2_cool", "sampled_cfg2_hot")
-_OTHERS = (("target", "greedy_cfg1"), ("target", "sampled_cfg1"), ("draft", "greedy_cfg5"), ("draft", "sampled_cfg5"))
-FAST = [("target", run) for run in _GUIDED]
-RUNS = slow_but([*FAST, *_OTHERS], FAST)
+_OF_TARGET = (
+  *("greedy_cfg5", "sampled_cfg5", "greedy_cfg5_long", "sampled_cfg2_cool", "sampled_cfg2_hot", "greedy_cfg1"),
+  "sampled_cfg1",
+)
+FAST = [("target", "greedy_cfg5"), ("target", "sampled_cfg5")]
+RUNS = slow_but([*(("target", run) for run in _OF_TARGET), ("draft", "greedy_cfg5"), ("draft", "sampled_cfg5")], FAST)
 
 
 def _close(found, expected, atol):
@@ -38,7 +40,7 @@ def _images_agree(found, expected):
   assert gap.max() <= 1 and np.mean(gap > 0) <= 1e-3
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", slow_but(NAMES, ["target"]))
 def test_every_layer_agrees(name):
   """Both prompts with both halves, in one batch that is padded on the left."""
   network, stored = golden.load(name)[0], golden.arrays(name)
@@ -149,7 +151,8 @@ def _pixels(vq, codes, grid):
   return np.asarray(decode), np.asarray(truncate_to_uint8(decode))
 
 
-@pytest.mark.parametrize("run", ["sampled_cfg5", pytest.param("sampled_cfg2_hot", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["sampled_cfg5", "sampled_cfg2_hot"])
 def test_the_draft_along_the_codes_of_the_target(run):
   stored, pair, draft = golden.arrays("target"), golden.arrays("pair"), golden.load("draft")[0]
   prompt, tokens, scale, temperature = _run_of("target", run)

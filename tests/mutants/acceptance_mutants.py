@@ -141,7 +141,7 @@ ACCEPTANCE = (
   Mutant(
     "the target's cache keeps the rejected drafts of a block", "jaxspec/verifiers/continuous_target.py",
     "return verdict, state._replace(cache=cache)", "return verdict, state._replace(cache=read)",
-    ("tests/core/test_continuous_loop.py::test_both_caches_hold_the_tokens_that_replace_drafts_inside_a_block",),
+    ("tests/core/test_continuous_loop.py::test_both_caches_hold_the_tokens_that_replace_drafts_inside_a_block[plain]",),
   ),
   Mutant(
     "states are judged by the step before theirs", "jaxspec/verifiers/denoising_target.py",

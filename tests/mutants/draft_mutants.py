@@ -3,7 +3,7 @@
 from tests.mutants.mutant import Mutant, contract, outcomes
 
 SCALES = ("tests/core/test_scale_loop.py::test_enumeration[map]",)
-MAPS_OF_BOTH = ("tests/core/test_scale_ciar.py::test_every_map_follows_the_side_that_decides_about_it",)
+MAPS_OF_BOTH = ("tests/core/test_scale_ciar.py::test_every_map_follows_the_side_that_decides_about_it[3 maps]",)
 WINDOWS = ("tests/core/test_scale_ciar.py::test_rows_alone_and_in_a_batch",)
 STEPS_OF_BOTH = ("tests/core/test_step_ciar.py::test_every_state_is_a_step_of_the_side_that_took_it",)
 MAPS_ALONE = ("tests/core/test_scale_loop.py::test_rows_alone_and_in_a_batch",)

@@ -9,6 +9,7 @@ import jaxspec
 from jaxspec.rules.lossless import commit_leading
 from jaxspec.sampling.residual import at
 from jaxspec.testing import Tape
+from tests.helpers import slow_but
 
 QUARTERS = np.array([counts for counts in np.ndindex(5, 5, 5) if sum(counts) == 4]) / 4
 CELLS = (np.arange(12) + 0.5) / 12  # thresholds and residuals are twelfths
@@ -29,7 +30,7 @@ def as_both(keys, draft, target):
   return commit_leading(keys, draft, target, accept_prob=at(jax.nn.softmax(target[:, :-1]), draft.tokens))
 
 
-@pytest.mark.parametrize("rule", [by_ratio, as_certain, as_both])
+@pytest.mark.parametrize("rule", slow_but([by_ratio, as_certain, as_both], [by_ratio]))
 def test_the_distribution_of_a_token(rule):
   """By enumeration over drafts, tests and final draws, for every seventh pair of p and q."""
   p, q = (np.stack(side) for side in zip(*[(p, q) for p in QUARTERS for q in QUARTERS][::7]))

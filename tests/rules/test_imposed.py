@@ -79,10 +79,10 @@ def shares(num_accepted, most):
   "acceptance, num_drafted, expected",
   [
     (0.7, 4, [0.3, 0.21, 0.147, 0.1029, 0.2401]),
-    (0.7, 2, [0.3, 0.21, 0.49, 0, 0]),
+    pytest.param(0.7, 2, [0.3, 0.21, 0.49, 0, 0], marks=pytest.mark.slow),
     (0.0, 4, [1, 0, 0, 0, 0]),
     (1.0, 4, [0, 0, 0, 0, 1]),
-    ((0.9, 0.5), 4, [0.1, 0.45, 0.225, 0.1125, 0.1125]),
+    pytest.param((0.9, 0.5), 4, [0.1, 0.45, 0.225, 0.1125, 0.1125], marks=pytest.mark.slow),
   ],
 )
 def test_chains(acceptance, num_drafted, expected):

@@ -149,6 +149,7 @@ def test_golden_walks_over_certain_candidates():
   assert max(lengths) > 1 and min(lengths) == 0
 
 
+@pytest.mark.slow
 def test_golden_walks_over_sampled_children():
   """Static trees: children drawn without replacement, judged against their conditional proposal."""
   file = golden.load("static_tree_accept")

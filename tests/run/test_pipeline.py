@@ -21,6 +21,7 @@ from tests.run import toy
 KEY = jax.random.key(0)
 
 
+@pytest.mark.slow
 def test_a_family_of_your_own_generates_from_its_folder(toys):
   pipe = load_pipeline(toys)
   assert pipe.default_method == "speculative" and pipe.default_draft(Speculative) == "rough"

@@ -28,6 +28,7 @@ def test_emoji_are_those_of_their_splits(tmp_path):
     _emoji(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_digits_are_split_by_their_pixels_and_shifted(tmp_path):
   package = tmp_path / "package" / "src" / "digits"
   package.mkdir(parents=True)

@@ -15,6 +15,7 @@ from jaxspec.core.types import Cursor
 from jaxspec.drafters.ciar_drafter import PendingTokens
 from jaxspec.serving.wire.framing import MessageError, frame, unframe
 from jaxspec.serving.wire.handshake import Agreement
+from tests.helpers import slow_but
 from tests.serving.edge.pairs import markov_case
 
 NAMES = ("sqs-lazy", "ciar-greedy")
@@ -59,7 +60,7 @@ def attacked(data, generator):
   return data
 
 
-@pytest.mark.parametrize("name", (*NAMES, "sqs-paper", "sqs-half", "ciar-exact"))
+@pytest.mark.parametrize("name", slow_but([*NAMES, "sqs-paper", "sqs-half", "ciar-exact"], NAMES))
 def test_hostile_frames_with_valid_checksums(name):
   codec, generator = case_of(name).codec, np.random.default_rng(0)
   agreement, own = Agreement(8, (4,)), cursor_of()

@@ -22,6 +22,7 @@ from jaxspec.serving.server.in_process import LocalCloud
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.serving.wire.cloud import CloudError, Profile, Status
 from jaxspec.serving.wire.framing import FIRST, REPLY_BYTES, REQUEST, unframe
+from tests.helpers import slow_but
 from tests.serving.edge.pairs import CLASSES, MAX_LEN, assert_gated_traffic, assert_same, rows_of
 from tests.serving.server.crowds import one_row, serve
 
@@ -219,6 +220,7 @@ def test_threads_share_a_cloud():
   assert len(served().engine._streams) == 0
 
 
+@pytest.mark.slow
 def test_a_socket_changes_nothing():
   """An engine behind a socket: tokens of the loop, and the frames of a cloud in this process, byte for byte."""
   pytest.importorskip("grpc", reason="needs the serve extra: pip install 'jaxspec-decoding[serve]'")
@@ -246,6 +248,7 @@ def test_a_socket_changes_nothing():
   assert len(served().engine._streams) == 0
 
 
+@pytest.mark.slow
 def test_what_edges_are_told():
   """All fields that must agree at both ends; no frame of an edge is longer than declared."""
   lazy, trimmed, exact, greedy = served().engine.profiles
@@ -303,7 +306,7 @@ def longest(name):
   return max(range(ROWS), key=lambda row: len(crossed(name, row)[0]))
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", slow_but(OPTIONS, ["markov:sqs-lazy"]))
 def test_each_fault_is_an_error_and_changes_nothing(name):
   """At every call a damaged, doubled or late frame, both ways: afterwards the row goes on as if undisturbed."""
   server, profile = found(name)
@@ -340,7 +343,7 @@ def test_each_fault_is_an_error_and_changes_nothing(name):
     stream.receive(reply)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", slow_but(OPTIONS, ["markov:sqs-lazy"]))
 def test_what_crosses_is_counted(name):
   """Calls are those of rounds that need the cloud; a frame of token 0 counts where the edge took it."""
   requests = silent = 0

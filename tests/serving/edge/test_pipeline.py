@@ -80,7 +80,8 @@ def wire(schedule=None, **options):
   return FaultyCloud(schedule, make_engine=new_engine, **options)
 
 
-@pytest.mark.parametrize("name", slow_but(NAMES[:2], NAMES[:1]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES[:2])
 def test_rounds_without_a_bonus_token_over_a_cloud(name):
   """Tokens, origins, counters and reports of the fused loop, with a prefix and end tokens. The test below has the third
   coding, and rows without these."""
@@ -128,7 +129,7 @@ def undisturbed(pipeline):
 SETTINGS = slow_but([(2, False), (4, True)], [(4, True)])
 
 
-@pytest.mark.parametrize("fault", slow_but(Fault, [Fault.DROP_REPLY, Fault.KILL_AFTER, Fault.DAMAGE_DOWN, Fault.LATE_REPLY]))
+@pytest.mark.parametrize("fault", slow_but(Fault, [Fault.DROP_REPLY, Fault.KILL_AFTER]))
 @pytest.mark.parametrize("pipeline, runs_ahead", SETTINGS)
 def test_a_fault_at_any_call(fault, pipeline, runs_ahead):
   """The replies are those of an undisturbed run. Only a stream that a killed server has lost is resumed."""

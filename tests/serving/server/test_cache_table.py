@@ -26,7 +26,8 @@ def programs_of(*, dtype="float32", guided=False, **sizes):
   return Programs(params, guidance.guided(fns) if guided else fns, (ServedProfile(PlainCodec(13)),), sizes, EXAMPLE)
 
 
-@pytest.mark.parametrize("dtype, guided", [("float32", False), pytest.param("bfloat16", True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype, guided", [("float32", False), ("bfloat16", True)])
 def test_no_buffer_is_copied(dtype, guided):
   """Every buffer of the table is written in place, by a step and by an insertion; a step only holds its own rows besides."""
   programs = programs_of(dtype=dtype, guided=guided)
