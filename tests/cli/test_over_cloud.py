@@ -222,6 +222,7 @@ def test_a_lost_stream_is_one_line(run, over, monkeypatch):
   assert document["warnings"] == [line.removeprefix("Warning: ")] and not wanted["warnings"]
 
 
+@pytest.mark.slow
 def test_a_journal_goes_on(run, over, monkeypatch):
   """Answered calls are not repeated."""
   one = ("generate", "--text", "once", *over, *PLAIN, "--journal", "run.jrn", "--give-up", 5)

@@ -85,6 +85,7 @@ def test_published_orders_name_rows_that_tables_have():
     assert {order.better, order.worse} <= known, order
 
 
+@pytest.mark.slow
 def test_the_page_is_filled_from_results_alone(tmp_path, monkeypatch):
   """On a small recorded result."""
   pages = site_module("method_pages")

@@ -43,6 +43,7 @@ def test_harm_shows_and_no_harm_does_not():
   assert "wrong is worse by correct images" in told and "harmless is" not in told
 
 
+@pytest.mark.slow
 def test_mcnemar_by_hand():
   """Single images: the p value is that of the exact test of discordant pairs."""
   rows = {entry["label"]: np.array(entry["per_image"]["right"]) for entry in document()["rows"]}

@@ -64,6 +64,7 @@ class Boosted(ChainMethod):
     return ScaledRule(self.boost), ()
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_is_a_class_that_is_registered():
   with METHODS.adding("boosted", Boosted):
     _check_boosted()

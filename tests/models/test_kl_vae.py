@@ -23,6 +23,7 @@ def test_published_autoencoder_has_its_size():
   assert jax.eval_shape(fns.decode, params, posterior.mean).shape == (2, 64, 32, 3)
 
 
+@pytest.mark.slow
 def test_the_autoencoder_of_stable_diffusion_agrees():
   """Images, posterior and pixels equal those of the diffusers library; MAR's autoencoder is compared in
   `test_mar_golden`."""
