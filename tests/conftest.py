@@ -98,15 +98,13 @@ jax.config.update("jax_default_matmul_precision", "highest")
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_programs():
-  """Drops compiled programs after a file when they take gigabytes; small ones are used by many files.
-
-  The C library keeps what is freed. It is told to return it: otherwise all later files would drop their programs too.
-  """
+  """Drops compiled programs after a file when they take gigabytes; small ones are used by many files."""
   yield
   if not STATM.exists() or int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_BYTES:
     jax.clear_caches()
     gc.collect()
-    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):  # of glibc
+    # glibc keeps freed memory for later. The process would stay above the limit, and drop its programs after every file.
+    if hasattr(library := ctypes.CDLL(None), "malloc_trim"):
       library.malloc_trim(0)
 
 
@@ -134,7 +132,7 @@ def pytest_collection_finish(session):
 
 
 def pytest_sessionfinish(session):
-  """Nor does it search gigabytes of compiled programs when a process ends."""
+  """The collector skips what the tests leave: pytest collects up to five times when a process ends."""
   gc.freeze()
 
 

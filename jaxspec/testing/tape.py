@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.extend.random
@@ -21,7 +22,7 @@ Address = tuple[int, ...]
 
 FINAL = rng._FINAL  # offset of the draw that ends a round
 _SPLIT = 1 << 31  # children of a split key
-_START, _FACTOR = 0x811C9DC5, 0x9E3779B1  # of the code of an address
+_START, _FACTOR = np.uint32(0x811C9DC5), np.uint32(0x9E3779B1)  # of the code of an address
 
 
 def first_draw() -> Address:
@@ -100,13 +101,20 @@ class Tape:
     head = np.zeros((self.num_rows, 3), np.uint32)
     head[:, 0], head[:, 2] = np.arange(self.num_rows), _START
     data = np.concatenate([head, np.stack(columns, axis=1)], axis=1)
-    codes = tuple(functools.reduce(_extended, map(int, address), _START) & 0xFFFFFFFF for address in addresses)
-    assert len(set(codes)) == len(codes), "two addresses of one code"
+    codes = tuple(_code(address) for address in addresses)
+    if len(set(codes)) < len(codes):
+      raise ValueError(f"Must have addresses with different codes, we instead got {sorted(map(str, self.values))}")
     return jax.random.wrap_key_data(jnp.asarray(data), impl=_tape_impl(codes))
 
 
-def _extended(code, number):
-  """The code of an address with one more number, modulo 2^32."""
+def _code(address: Address) -> int:
+  """A number below 2^32 in place of an address; keys extend it with every value that is folded into them."""
+  numbers = np.asarray([address], np.uint32).T  # [n, 1]: NumPy warns of overflow for single numbers
+  return int(functools.reduce(_extended, numbers, np.asarray([_START]))[0])
+
+
+def _extended(code: Any, number: Any) -> Any:
+  """The code of an address with one more number; uint32 arrays of NumPy or JAX, of one shape."""
   return (code ^ number) * _FACTOR
 
 
@@ -163,12 +171,9 @@ def _tape_impl(codes: tuple[int, ...]):
   """Keys are ``[2 words of a hash, the code of the address so far, the row's numbers]``."""
   table = np.asarray(codes, np.uint32)  # [S]
 
-  def extended(code: Array, number: Array) -> Array:
-    return (code ^ number) * jnp.uint32(_FACTOR)
-
   def fold_in(key: Array, number: Array) -> Array:
     number = number.astype(jnp.uint32)
-    return jnp.concatenate([_mix(key[:2], number), extended(key[2], number)[None], key[3:]])
+    return jnp.concatenate([_mix(key[:2], number), _extended(key[2], number)[None], key[3:]])
 
   def random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     _need_32(bit_width)

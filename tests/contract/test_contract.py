@@ -44,10 +44,9 @@ def test_every_method_has_a_case():
 
 
 # One case of each kind of draft and of verifier; others have a drafter that test_enumeration.py enumerates, or differ from
-# one of these in their rule or their prefix alone.
-FAST = {
-  *("ar", "speculative", "sqs", "lantern", "eagle", "eagle-chain", "block-head", "ciar after a prefix", "cspd"),
-}
+# one of these in their rule or their prefix alone. Rows are enumerated in tests/methods/test_row_windows.py; parallel
+# decoding has no rounds (tests/core/test_masked.py).
+FAST = {"ar", "speculative", "sqs", "lantern", "eagle", "eagle-chain", "block-head", "ciar after a prefix", "cspd"}
 # Scales and steps are in `test_whole_contract`, after a prefix; tests/core has them without one.
 NAMES = [name for name, case in CASES.items() if case.method.tokens not in (methods.SCALES, methods.DENOISING_STEPS)]
 

@@ -17,6 +17,7 @@ from jaxspec.methods.method import Parts
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.wire.bitstream import MessageError
 from jaxspec.testing import FINAL, Tape, assert_same_cdf, assert_same_distribution, check_contract, round_draws
+from jaxspec.testing.tape import _code
 from tests.contract.cases import CASES
 from tests.serving.edge.pairs import CLASSES, case_named
 
@@ -126,6 +127,13 @@ def test_the_contract_names_parts_that_compile_again():
 
   with pytest.raises(AssertionError, match="^one trace: Must have no new trace .*Python numbers"):
     _check(numbers, drivers=False)
+
+
+def test_addresses_have_codes_of_their_own():
+  """All draws of 40 rounds, with entries of arrays and with the children of split keys."""
+  addresses = [draw for number in range(40) for draw in round_draws(number, drafts=20, tests=20)]
+  addresses += [(*address, entry) for address in addresses for entry in (*range(8), 1 << 31, (1 << 31) + 1)]
+  assert len({_code(address) for address in addresses}) == len(addresses)
 
 
 def test_tapes_are_checked():

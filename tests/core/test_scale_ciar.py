@@ -159,7 +159,11 @@ def _joint(toy, params, tau):
   return joint.reshape((toy.vocab_size,) * sum(toy.sizes)), local
 
 
-@pytest.mark.parametrize(("toy", "seed"), helpers.slow_but([(SHORT, 5), (TOY, 1)], [(SHORT, 5)]), ids=["3 maps", "4 maps"])
+@pytest.mark.parametrize(
+  ("toy", "seed"),
+  [(SHORT, 5), pytest.param(TOY, 1, marks=[pytest.mark.slow, pytest.mark.long_runs])],
+  ids=["3 maps", "4 maps"],
+)
 def test_every_map_follows_the_side_that_decides_about_it(toy, seed):
   """Chi-square over all scales jointly, of batches whose rows stop each other and have pending scales."""
   params, tau, number = SpecParams(_any(seed, toy), _any(seed + 1, toy)), 0.2, len(toy.sizes)
