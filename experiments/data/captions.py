@@ -17,6 +17,7 @@ import click
 
 from jaxspec.core.command_line import PATH, script
 from jaxspec.evaluation import scenes
+from jaxspec.io.whole_files import write_whole
 
 
 @script(__doc__)
@@ -31,7 +32,8 @@ def main(num: int, split: str, seed: int, textured: bool, out: Path) -> None:
   out.parent.mkdir(parents=True, exist_ok=True)
   materials = scenes.TEXTURED_WORLD if textured else scenes.FLAT_WORLD
   lines = [scenes.draw_scene(seed, number, split, materials)[0] for number in range(num)]
-  out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+  text = "".join(f"{line}\n" for line in lines)
+  write_whole(out, lambda work: work.write_text(text, encoding="utf-8"))
 
 
 if __name__ == "__main__":
