@@ -60,7 +60,8 @@ def _as_interval(value: Interval | float) -> Interval:
 
 def _title(report: Report) -> str:
   method, swept = report.method, report.swept
-  words = [words_of(name, value).replace(" ", "\xa0") for name, value in method.options().items() if name != swept]
+  given = {name: value for name, value in method.options().items() if name != swept and value is not None}
+  words = [words_of(name, value).replace(" ", "\xa0") for name, value in given.items()]
   over = f", over {flag(swept).removeprefix('--')}" if swept else ""
   # Lines break between settings, not inside one.
   return "\n".join([f"{method.name} on {report.source}{over}", *textwrap.wrap(", ".join(words), 72, break_on_hyphens=False)])

@@ -25,6 +25,7 @@ def plot(job: Job, found: Diagnosis, path: Path) -> None:
   axes.hist(
     largest, np.linspace(0, 1, _BINS + 1).tolist(), weights=np.full(len(largest), 1 / len(largest)), color=_LINE, rwidth=0.92
   )
+  axes.set_ylim(top=1.12 * axes.get_ylim()[1])  # words above the bars
   for mark, words, side in (
     (FLAT, f"{found.flat:.0%} below {FLAT:g}", "left"),
     (CERTAIN, f"{found.certain:.0%} above {CERTAIN:g}", "right"),

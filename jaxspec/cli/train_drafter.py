@@ -266,8 +266,13 @@ def _check_export(folder: Path, name: str, target: str) -> None:
   from jaxspec.io import checkpoints
   from jaxspec.io.bundle import read_bundle
 
-  if checkpoints.digest(read_bundle(folder).target_folder()).hex()[:16] != target:
+  bundle = read_bundle(folder)
+  if checkpoints.digest(bundle.target_folder()).hex()[:16] != target:
     raise UserError(f"Must have the target of the training in the bundle {folder}, it has another one")
+  others = {"target": bundle.target} | {part: value for part, value in bundle.parts.items() if isinstance(value, str)}
+  for part, other in others.items():
+    if other is not None and bundle.folder(other).resolve() == (folder / name).resolve():
+      raise UserError(f"Must have a --name of its own in {folder}, {name} is the folder of its {part}")
   checkpoints.check_destination(folder / name)
   try:
     with tempfile.TemporaryFile(dir=folder):

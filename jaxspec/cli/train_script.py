@@ -105,5 +105,5 @@ def load_config_file(file: Path) -> ModuleType:
   except Exception as error:
     raise UserError(f"Cannot import {file}: {type(error).__name__}, {one_line(error)}") from error
   if missing := [name for name in ("get_config", "train") if not callable(getattr(module, name, None))]:
-    raise UserError(f"Must have functions get_config and train in {file}, {' and '.join(missing)} is missing")
+    raise UserError(f"Must have functions get_config and train in {file}, we instead got no {' and no '.join(missing)}")
   return module

@@ -151,7 +151,8 @@ class CiarDrafter(Drafter):
     if self.inject not in INJECT:
       raise ValueError(f"Must have inject in {', '.join(INJECT)}, we instead got {self.inject!r}")
     if self.inject != "none" and self.features is None:
-      raise ValueError(f"Must have an edge with interval features to inject {self.inject}, we instead got one without")
+      wanted = f"an edge with interval features to inject {self.inject}, or inject none"
+      raise ValueError(f"Must have {wanted}, we instead got an edge without")
 
   @property
   def carries_local(self):

@@ -47,17 +47,19 @@ def summarize_audit(
     target_calls: ``[P]`` passes of the target.
     prompts: ``[P]`` prompt of each row, the unit of the intervals. Without it, or if all rows are of one prompt, rows are
       the units; in the second case the intervals are for that prompt.
+  Raises:
+    ValueError: for an audit with NaN.
   """
   figures = {name: np.asarray(leaf, np.float64) for name, leaf in audit._asdict().items()}
+  if any(np.isnan(leaf).any() for leaf in figures.values()):
+    raise ValueError("Must have finite logits of the target, we instead got NaN: are its weights damaged?")
   tokens, calls, judged = np.asarray(lengths, np.float64), np.asarray(target_calls, np.float64), figures["tested"].sum(1)
   clusters = None if prompts is None or len(np.unique(prompts)) < 2 else prompts
   units = len(tokens) if clusters is None else len(np.unique(clusters))
   of_tokens = lambda total: bounded_ratio(np.clip(total, 0.0, tokens), tokens, clusters=clusters)  # rounding
 
   def of_judged(total: np.ndarray) -> Interval:
-    if not judged.any():
-      return Interval(0.0, 0.0, 1.0)
-    found = share(np.clip(total, 0.0, judged), judged, clusters=clusters)
+    found = share(np.clip(total, 0.0, judged), judged, clusters=clusters) if judged.any() else Interval(0.0, 0.0, 1.0)
     ends = (found.low, found.high) if units >= FEWEST_CLUSTERS else (np.nan, np.nan)
     return Interval(found.value, *ends)
 

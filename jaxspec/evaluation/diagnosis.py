@@ -218,7 +218,7 @@ def _tokens(plain: Job, conditions: PyTree, tokens: np.ndarray, read: np.ndarray
   fns, side = context.sampling.side(plain.pipeline.target)
   one_row = jax.jit(functools.partial(_figures, fns, context.warp()))
   rows = [jax.device_get(one_row(side, table, _row(conditions, r), tokens[r : r + 1])) for r in range(len(tokens))]
-  largest, nats, own, near = (np.stack(leaf)[read].astype(np.float64) for leaf in zip(*rows))
+  largest, nats, own, near = (np.stack(leaf)[read].astype(np.float64) + 0.0 for leaf in zip(*rows))  # no -0.0
   return Tokens(largest, nats, own, near if table.shape[1] else np.full_like(near, math.nan))
 
 

@@ -295,7 +295,7 @@ class Family:
     del condition
     num_tokens = self.space.num_tokens
     if num_tokens is not None and max_len > num_tokens:
-      raise ValueError(f"Must have at most the {num_tokens} tokens of an {self.noun}, we instead got {max_len}")
+      raise ValueError(f"Must have max_len of at most the {num_tokens} tokens of an {self.noun}, we instead got {max_len}")
     return []
 
 

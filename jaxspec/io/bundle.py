@@ -111,7 +111,11 @@ def read_bundle(path: str | os.PathLike, *, complete: bool = True) -> Bundle:
   file = path / BUNDLE_FILE
   if not path.is_dir():
     hint = ""
-    if len(path.parts) == 1:  # a name
+    if path.is_file():
+      hint = ": it is a file"
+    elif path.name in shipped.BUNDLES:
+      hint = ": the shipped bundle of this name cannot be changed"
+    elif len(path.parts) == 1:  # a name
       hint = suggestion(path.name, shipped.BUNDLES) or f"; {', '.join(shipped.BUNDLES)} come with the package"
     raise ValueError(f"No checkpoint folder at {path}{hint}")
   if not file.exists():

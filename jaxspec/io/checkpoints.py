@@ -81,9 +81,9 @@ def save(
     write_more: writes further files into the given folder. If it fails, nothing is written.
     on_write: as for `jaxspec.io.tensor_files.write`.
   Raises:
-    CheckpointError: if the destination exists and is no checkpoint, or cannot be written.
+    CheckpointError: if the destination exists and is no checkpoint of this family, or cannot be written.
   """
-  check_destination(path)
+  check_destination(path, family=registry.family_name(config))
   path = Path(os.path.realpath(path))  # the target of a link is replaced, not the link
   flat = flatten(params)
   if dtype is not None:
@@ -115,14 +115,15 @@ def save(
         folder.rmdir()
 
 
-def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> None:
+def check_destination(path: str | os.PathLike, *sources: str | os.PathLike, family: str | None = None) -> None:
   """Checks that writing a checkpoint deletes nothing else.
 
   Args:
     path: destination, which is replaced.
     sources: its source files and folders.
+    family: of the new checkpoint, None before it is known.
   Raises:
-    ValueError: if the destination is not a checkpoint, or contains a source.
+    ValueError: if the destination is not a checkpoint, is one of another family, or contains a source.
   """
   path = check_path(path, "a folder to write to")
   try:
@@ -131,6 +132,8 @@ def check_destination(path: str | os.PathLike, *sources: str | os.PathLike) -> N
     there = None
   if not isinstance(there, dict) or not {"family", "config"} <= there.keys():
     raise ValueError(f"Must have a new folder or an old checkpoint to write to, {path} is neither")
+  if family is not None and there["family"] not in ("", family):
+    raise ValueError(f"Must have a new folder or a checkpoint of {family} to write to, {path} holds a {there['family']}")
   resolved = path.resolve()
   for source in sources:
     if resolved in (Path(source).resolve(), *Path(source).resolve().parents):
@@ -147,7 +150,7 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
   path = check_path(path, "the folder of a network")
   file = path / CONFIG_FILE
   if not path.is_dir():
-    raise ValueError(f"No checkpoint folder at {path}")
+    raise ValueError(f"No checkpoint folder at {path}{': it is a file' if path.is_file() else ''}")
   if not file.exists():
     raise ValueError(f"No {CONFIG_FILE} in {path}: not a checkpoint folder")
   check_readable(file)

@@ -108,7 +108,7 @@ def draft_side(method: Method, draft: Network | None, context: BuildContext) -> 
 def refuse_audit(method: Method, context: BuildContext, why: str) -> None:
   """Raises a ValueError if an audit is requested; ``why`` says why it is impossible."""
   if context.audit:
-    raise ValueError(f"Must have no audit with method {method.name}, {why}, we instead got one")
+    raise ValueError(f"Must have no audit with method {method.name}, {why}, we instead got audit=True")
 
 
 def code_vectors(method: Method, context: BuildContext) -> Array:

@@ -20,6 +20,7 @@ from jaxspec.core.state import DecodeResult, DraftSide, SpecParams
 from jaxspec.core.token_kinds import CONTINUOUS, DISCRETE
 from jaxspec.core.token_space import TokenSpace
 from jaxspec.core.types import Array, Key, ModelFns, PyTree
+from jaxspec.errors import OptionError, values_as
 from jaxspec.methods.ar import Plain
 from jaxspec.methods.method import BuildContext, DecodeFn, Method, Parts
 from jaxspec.models.mar.mar import MARFns
@@ -140,11 +141,12 @@ class Decoder(Shared):
     """Parameters, drafter and verifier; built once, and equal for equal settings, so that programs are compiled once.
 
     Raises:
-      ValueError: if an input of the method is missing or does not fit.
+      OptionError: if an input of the method is missing or does not fit.
     """
-    if self.context.space.num_tokens is not None:
-      self.method.check_length(self.context.space.num_tokens)
-    parts = self.method.build(self.target, self.drafting, self.context)
+    with values_as(OptionError):
+      if self.context.space.num_tokens is not None:
+        self.method.check_length(self.context.space.num_tokens)
+      parts = self.method.build(self.target, self.drafting, self.context)
     return parts if self.imposed is None else impose(parts, Imposed.of(self.imposed), self.context.space.num_tokens)
 
   @functools.cached_property

@@ -67,6 +67,7 @@ def check_contract(
     The result of the batch, decoded without an end token.
   Raises:
     AssertionError: one line that names the clause.
+    ValueError: for ``parts`` of another type.
 
   Example:
     >>> import jax, jaxspec
@@ -82,8 +83,10 @@ def check_contract(
     >>> out.tokens.shape
     (2, 4)
   """
-  if callable(parts):
-    parts, again = parts(), parts()
+  build = parts if callable(parts) else None
+  parts = _need_parts(parts if build is None else build())
+  if build is not None:
+    again = build()
     same = [getattr(again, name) == getattr(parts, name) for name in ("drafter", "verifier", "decode", "target_prefix")]
     require(all(same), "equal parts", "drafter, verifier and decode that are equal when they are built again")
   rows, everything = condition.batch_size, slice(None)
@@ -133,6 +136,13 @@ def check_contract(
   if drivers:
     _check_drivers(parts, keys.take, condition, free, max_len)
   return free
+
+
+def _need_parts(parts: Any) -> Parts:
+  if not isinstance(parts, Parts):
+    wanted = "Parts or a function that builds them, such as lambda: method.build(target, draft, context)"
+    raise ValueError(f"Must have {wanted}, we instead got an object of type {type(parts).__name__}")
+  return parts
 
 
 def _first_token(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> jax.ShapeDtypeStruct:

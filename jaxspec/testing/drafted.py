@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,10 +47,19 @@ def check_draft(parts: Parts, keys: Key, condition: PyTree, max_len: int) -> Non
         )
     side = state.draft_side
     keys = rng.stream_keys(side.keys, rng.Stream.DRAFT, side.cursor.round)
-    return drafter.draft(params.draft, keys, side.drafter, side.cursor)[0], side.cursor
+    return _draft_of(drafter.draft(params.draft, keys, side.drafter, side.cursor)), side.cursor
 
   draft, cursor = first_draft(parts.params, keys, condition)
   require_draft(draft, drafter, cursor)
+
+
+def _draft_of(returned: Any) -> Draft:
+  """The draft of what `Drafter.draft` returned."""
+  values = returned if type(returned) is tuple else (returned,)
+  fits = len(values) == 3 and isinstance(values[0], Draft)
+  got = ", ".join(type(value).__name__ for value in values)
+  require(fits, "draft", "a Draft, the state and a trace from draft", got)
+  return values[0]
 
 
 def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
@@ -79,6 +89,8 @@ def require_draft(draft: Draft, drafter: Drafter, cursor: Cursor) -> None:
   require(inside.all(), "draft", f"num_drafted from 0 to the {bound} {what} of the draft", short(number[~inside]))
   inside = (local >= 0) & (local <= number)
   require(inside.all(), "draft", "num_local from 0 to num_drafted", short(local[~inside]))
+  is_local = drafter.may_accept_locally or not local.any()
+  require(is_local, "draft", "num_local of 0 from a drafter without may_accept_locally", short(local))
   late = np.asarray(cursor.round) if drafter.is_adaptive else 0  # tokens of rounds without drafts, read now
   inside = (draft.num_calls >= 0) & (draft.num_calls <= drafter.calls_per_round + late)
   wanted = f"num_calls from 0 to the {drafter.calls_per_round} of calls_per_round"

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
+import jax
 import numpy as np
 
 from jaxspec.core.network import Network
@@ -30,7 +31,7 @@ def check_exact(
   method: Method | BuildFn | None = None,
   *,
   drafter: Drafter | None = None,
-  rule: AcceptFn = lossless,
+  rule: AcceptFn | None = None,
   tables: PyTree = (),
   targets: Sequence[str] = tuple(TOYS),
   rows: int = 8000,
@@ -40,14 +41,15 @@ def check_exact(
 
   Rows of six tokens with three ids are decoded in one program per target. Chi-square tests compare the first token, the
   first two, and so on up to whole rows with the enumerated distribution. There are two targets: images of 2 x 3 tokens of a
-  class (``grid``), and texts after prompts of two lengths (``prompt``).
+  class (``grid``), and texts after prompts of two lengths (``prompt``). Only the tokens are tested; `check_contract` checks
+  the drafts.
 
   Args:
     method: a method with its options, or a function with the arguments of `Method.build`: ``(target, draft, context) ->
       Parts``. Its draft network is replaced with a toy's. Windows may be longer than the rows.
     drafter: instead of a method: a drafter of 3 ids (``[B, K, 3]`` logits) without parameters and feedback; by default a
       small network that drafts chains of two.
-    rule: instead of a method: the acceptance rule, and ``tables`` its arrays.
+    rule: instead of a method: the acceptance rule, by default `lossless`, and ``tables`` its arrays.
     targets: names of the targets; ``("grid",)`` for methods that need a grid.
     rows: rows of a decode. A few thousand detect a total variation of some per cent.
     seed: of the random numbers; a test with a fixed seed is deterministic.
@@ -55,16 +57,18 @@ def check_exact(
     The smallest p-value of all tests. An exact method fails for one seed in five hundred.
   Raises:
     AssertionError: one line with the measured total variation, and with the rule's own bias if it can be audited.
-    ValueError: for a method of other tokens, or one that needs more than the target has.
+    ValueError: for a method of other tokens, one that needs more than the target has, a method beside a drafter or a rule,
+      and arguments of other types or out of range.
 
   Example:
     >>> from jaxspec import methods, testing
     >>> testing.check_exact(methods.Speculative(gamma=2)) > 1e-4
     True
   """
+  _check_arguments(method, drafter, rule, tables, targets, rows)
   build: BuildFn
   if method is None:
-    build = functools.partial(_build, drafter=drafter, rule=rule, tables=tables)
+    build = functools.partial(_build, drafter=drafter, rule=lossless if rule is None else rule, tables=tables)
   elif not isinstance(method, Method):
     build = method
   else:
@@ -73,6 +77,31 @@ def check_exact(
     build = method.build
   draft_family = method.draft_family if isinstance(method, Method) else None
   return min(_check_target(build, TOYS[name](), draft_family, rows, seed) for name in targets)
+
+
+def _check_arguments(
+  method: Method | BuildFn | None,
+  drafter: Drafter | None,
+  rule: AcceptFn | None,
+  tables: PyTree,
+  targets: Sequence[str],
+  rows: int,
+) -> None:
+  if isinstance(method, type):
+    raise ValueError(f"Must have a method with its options, {method.__name__}(...), we instead got the class")
+  for name, is_given in {
+    "drafter": drafter is not None,
+    "rule": rule is not None,
+    "tables": jax.tree.leaves(tables),
+  }.items():
+    if method is not None and is_given:
+      raise ValueError(f"Must have a method, or a drafter, a rule and its tables, we instead got a method and {name}")
+  if not isinstance(drafter, Drafter | None):
+    raise ValueError(f"Must have a Drafter as drafter, we instead got an object of type {type(drafter).__name__}")
+  if isinstance(targets, str) or not targets or not set(targets) <= set(TOYS):
+    raise ValueError(f"Must have targets, one or more of {', '.join(TOYS)}, we instead got {targets!r}")
+  if rows < 1:
+    raise ValueError(f"Must have rows from 1, we instead got {rows}")
 
 
 def _build(
@@ -96,7 +125,7 @@ def _check_target(build: BuildFn, toy: Toy, draft_family: str | None, rows: int,
 
   out = decode(toy.context)
   outside = (out.tokens < 0) | (out.tokens >= vocab)
-  require(not outside.any(), "exact", f"ids below {vocab}", short(out.tokens[outside]))
+  require(not outside.any(), "exact", f"ids from 0 to {vocab - 1}", short(out.tokens[outside]))
   turn = np.arange(rows) % toy.conditions.batch_size
   p_values = []
   for end in range(1, length + 1):

@@ -65,7 +65,7 @@ def test_dry_run(run, config, tmp_path):
     (["tiny_config.py", "--run-dir", "/proc/run"], "Cannot write to /proc/run"),
     (["notes.txt"], "Python file"),
     (["broken.py"], "Cannot import"),
-    (["lacking.py"], "train is missing"),
+    (["lacking.py"], "we instead got no train"),
     ([], "Missing argument 'FILE[:ARG]'"),
   ],
 )

@@ -223,5 +223,7 @@ def test_options_out_of_range_are_errors(message):
 
 
 def test_an_audit_of_branches_is_refused():
-  with pytest.raises(ValueError, match="Must have no audit with method sjd, whose branches are sampled, we instead got one"):
+  with pytest.raises(
+    ValueError, match="Must have no audit with method sjd, whose branches are sampled, we instead got audit=True"
+  ):
     methods.Sjd(branch=2).rule(dataclasses.replace(CONTEXT, audit=True))

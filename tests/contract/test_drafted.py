@@ -57,6 +57,7 @@ BROKEN = {
     dict(num_local=_each(2), num_drafted=_each(1)),
     r"draft: Must have num_local from 0 to num_drafted, .* \[2",
   ),
+  "local without leave": (dict(num_local=_each(1)), r"draft: Must have num_local of 0 from .* may_accept_locally, .* \[1"),
   "questions": (dict(needs_verify=_each(1)), r"draft: Must have needs_verify of shape \(4,\) and bool"),
   "more calls": (dict(num_calls=_each(5)), r"draft: Must have num_calls from 0 to the 0 of calls_per_round, .* got \[5"),
   "probabilities": (dict(proposal=LOGITS + 1 / V), "proposal: Must have logits, we instead got probabilities"),
@@ -75,6 +76,30 @@ def test_the_contract_names_what_is_wrong_with_a_draft(name):
   fields, message = BROKEN[name]
   with pytest.raises(AssertionError, match="^" + message):
     _check(_drafter(lambda cursor: GOOD._replace(**fields)))
+
+
+RETURNED = {
+  "nothing": (lambda draft, state: None, "got NoneType"),
+  "no trace": (lambda draft, state: (draft, state), "got Draft, tuple"),
+  "the draft": (lambda draft, state: draft, "got Draft"),
+  "another order": (lambda draft, state: (state, draft, ()), "got tuple, Draft, tuple"),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_what_a_drafter_returns_is_checked(name):
+  returned, message = RETURNED[name]
+
+  class Returns(Drafter):
+    window, calls_per_round, has_cache = WINDOW, 0, False
+
+    def draft(self, params, keys, state, cursor):
+      return returned(GOOD, state)
+
+  with pytest.raises(
+    AssertionError, match="^draft: Must have a Draft, the state and a trace from draft, .*" + message + r"(\n|$)"
+  ):  # and JAX's note
+    _check(Returns())
 
 
 @pytest.mark.slow

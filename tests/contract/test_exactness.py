@@ -57,6 +57,32 @@ def test_lossy_methods_fail_with_their_bias():
     testing.check_exact(methods.Gsd(window=2), targets=("grid",))
 
 
+WRONG = {
+  "two rules": (
+    dict(method=methods.Speculative(), rule=_always),
+    "Must have a method, or .*, we instead got a method and rule",
+  ),
+  "two drafters": (
+    dict(method=methods.Plain(), drafter=_copies(True)),
+    "Must have a method, or .*, we instead got a method and drafter",
+  ),
+  "tables of a method": (dict(method=methods.Plain(), tables=jnp.zeros(2)), "we instead got a method and tables"),
+  "a class": (dict(method=methods.Speculative), r"its options, Speculative\(...\), we instead got the class"),
+  "a number": (dict(drafter=3), "Must have a Drafter as drafter, we instead got an object of type int"),
+  "a misspelled target": (dict(targets=("gird",)), r"one or more of grid, prompt, we instead got \('gird',\)"),
+  "a word": (dict(targets="grid"), "we instead got 'grid'"),
+  "no target": (dict(targets=()), r"we instead got \(\)"),
+  "no rows": (dict(rows=0), "Must have rows from 1, we instead got 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_arguments_are_checked(name):
+  arguments, message = WRONG[name]
+  with pytest.raises(ValueError, match=message):
+    testing.check_exact(**arguments)
+
+
 def test_what_cannot_be_checked_is_said():
   with pytest.raises(ValueError, match="Must have a method that draws discrete tokens, we instead got cspd for continuous"):
     testing.check_exact(methods.Cspd())

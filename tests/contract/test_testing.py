@@ -13,6 +13,7 @@ from jaxspec import testing
 from jaxspec.core import rng
 from jaxspec.core.constructors import with_verify
 from jaxspec.core.state import SpecParams
+from jaxspec.methods import Speculative
 from jaxspec.methods.method import Parts
 from jaxspec.models.conditions import ClassLabels
 from jaxspec.serving.wire.bitstream import MessageError
@@ -110,6 +111,14 @@ def test_the_contract_names_rows_that_see_each_other():
   verify = lambda params, keys, *rest: parts.verifier.verify(params, jnp.roll(keys, 1), *rest)
   with pytest.raises(AssertionError, match="^rows: Must have .* for all rows as in another order, we instead got"):
     _check(parts._replace(verifier=with_verify(parts.verifier, verify)), drivers=False)
+
+
+@pytest.mark.parametrize("parts", [Speculative(), Speculative])
+def test_the_contract_takes_parts(parts):
+  with pytest.raises(
+    ValueError, match="Must have Parts or a function that builds them, .* we instead got an object of type Spec"
+  ):
+    _check(parts)
 
 
 def test_the_contract_names_parts_that_compile_again():

@@ -90,9 +90,17 @@ def test_figures_have_intervals_over_prompts():
   for few in (1, 2, FEWEST_CLUSTERS - 1):
     alone = summarize_audit(TokenAudit(*(leaf[:few] for leaf in audit)), full(few), calls[:few])
     assert alone.tv.value > 0 and all(np.isnan([figure.low, figure.high]).all() for figure in alone[:-1])
-  assert summarize_audit(_audit(np.random.default_rng(1), 3, judged=False), full(3), calls[:3]).alpha == (0.0, 0.0, 1.0)
+  unjudged = lambda rows: summarize_audit(_audit(np.random.default_rng(1), rows, judged=False), full(rows), calls[:rows])
+  assert unjudged(8).alpha == (0.0, 0.0, 1.0)
+  assert unjudged(3).alpha.value == 0 and np.isnan(unjudged(3).alpha[1:]).all()
   infinite = audit._replace(kl=np.where(np.arange(12) == 3, np.inf, audit.kl))
   assert np.isinf(summarize_audit(infinite, full(8), calls).kl.value)
+
+
+def test_an_audit_with_nan_is_refused():
+  audit = TokenAudit(*(np.full((2, 3), np.nan) for _ in TokenAudit._fields))
+  with pytest.raises(ValueError, match="Must have finite logits of the target, we instead got NaN"):
+    summarize_audit(audit, np.full(2, 3), np.ones(2))
 
 
 def test_intervals_of_bounded_figures_stay_within_their_bounds():

@@ -79,7 +79,7 @@ def test_captions(caption_family):
 @pytest.mark.parametrize(
   ("prompts", "words"),
   [
-    ([], "at least one prompt"), ([""], "prompt 0"), (["red apple", "  "], "prompt 1"), (["?!"], "at least one word"),
+    ([], "at least one prompt"), ([""], "prompt 1"), (["red apple", "  "], "prompt 2"), (["?!"], "at least one word"),
     (["apple", "red \udcff"], "prompt 2"), ([3], "prompt 1 is 3"), (5, "we instead got 5"),
   ],
 )  # fmt: skip

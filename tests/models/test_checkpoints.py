@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jaxspec.errors import CheckpointError
 from jaxspec.io import checkpoints
+from jaxspec.models.language.gpt_neo import GPTNeoConfig
 from tests.cli import fake_bundle
 
 
@@ -48,6 +50,15 @@ def test_a_network_without_a_name(tmp_path):
   found = checkpoints.digest(folder)
   write(document)
   assert checkpoints.digest(folder) == found
+
+
+def test_networks_of_another_family_are_not_replaced(tmp_path):
+  folder = fake_bundle.save_random(tmp_path / "a", fake_bundle.CLASS_DRAFT, 0)
+  before = checkpoints.digest(folder)
+  with pytest.raises(CheckpointError, match="a new folder or a checkpoint of gpt_neo to write to, .* holds a llamagen$"):
+    checkpoints.save(folder, GPTNeoConfig(), {})
+  assert checkpoints.digest(folder) == before
+  checkpoints.check_destination(folder, family="llamagen")
 
 
 def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int = MAX_TOK
   if max_tokens < 1:
     raise ValueError(f"max_tokens must be positive, we instead got {max_tokens}")
   normalized = [normalize_prompt(text) for text in texts]
-  for number, (text, plain) in enumerate(zip(texts, normalized, strict=True)):
+  for number, (text, plain) in enumerate(zip(texts, normalized, strict=True), 1):
     if not plain:
       raise ValueError(f"prompt {number} must have at least one word, we instead got {text!r}")
   ids = np.full((len(normalized), max_tokens), PAD_ID, np.int32)

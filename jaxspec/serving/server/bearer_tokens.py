@@ -121,6 +121,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     if line.strip():
       try:
         tokens.append(_read_line(json.loads(line)))
+      except json.JSONDecodeError as error:
+        raise ValueError(f"Must have a token in line {number} of {path}, we instead got no JSON") from error
       except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"Must have a token in line {number} of {path}, we instead got {error}") from error
   names = collections.Counter(token.tenant.name for token in tokens)

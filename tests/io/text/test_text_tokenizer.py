@@ -83,7 +83,7 @@ def test_user_spelling_does_not_matter(tokenizer):
 @settings(deadline=None)
 def test_any_text_encodes_or_raises_a_clear_error(tokenizer, text):
   if not normalize_prompt(text):
-    with pytest.raises(ValueError, match="prompt 0 must have at least one word"):
+    with pytest.raises(ValueError, match="prompt 1 must have at least one word"):
       encode(tokenizer, [text])
     return
   encoded = encode(tokenizer, [text])
@@ -98,7 +98,7 @@ def test_foreign_words_become_unknown(tokenizer):
 
 
 def test_bad_arguments_are_errors(tokenizer, tmp_path):
-  with pytest.raises(ValueError, match="prompt 1 must have at least one word, we instead got ' !! '"):
+  with pytest.raises(ValueError, match="prompt 2 must have at least one word, we instead got ' !! '"):
     encode(tokenizer, ["apple", " !! "])
   with pytest.raises(ValueError, match="texts must be a sequence of prompts"):
     encode(tokenizer, "apple")
