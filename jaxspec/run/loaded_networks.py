@@ -127,6 +127,12 @@ class LoadedNetworks(Shared):
     if not isinstance(draft, Network) and draft not in (*self.drafts, made.free_draft):
       known = ", ".join(filter(None, (*self.drafts, made.free_draft)))
       raise ValueError(f"Must have a draft in {known or '(none)'}, we instead got {draft!r}")
+    if isinstance(draft, str) and draft in self.drafts and draft not in self.drafts_of(made):
+      families = " or ".join(self._families(made))
+      fitting = ", ".join(name for name in self.methods() if draft in self.drafts_of(METHODS[name]))
+      raise ValueError(
+        f"Must have a checkpoint of the family {families} as draft of {made.name}, we instead got {draft} (for {fitting})"
+      )
     return made if made.draft is draft else dataclasses.replace(made, draft=draft)
 
   @values_as(OptionError)

@@ -203,7 +203,10 @@ def test_defaults_of_a_bundle(captions):
     (lambda p: p.method("speculative", gamma=0), "gamma of at least 1"),
     (lambda p: p.method("speculative", draft="huge"), "a draft in small, distilled, feature, edge, we instead got 'huge'"),
     (lambda p: p.method("ar", draft="small"), "no draft with method ar, we instead got 'small'"),
-    (lambda p: p.decoder(Speculative(draft="feature", gamma=2)), "family llamagen as draft"),
+    (
+      lambda p: p.decoder(Speculative(draft="feature", gamma=2)),
+      r"family llamagen as draft of speculative, we instead got feature \(for eagle",
+    ),
     (lambda p: p.decoder(Eagle(draft="small", tree_size=3)), "family eagle as draft"),
     (lambda p: p.decoder("speculative", gamma=3), "sampling settings in cfg_scale, .*, we instead got gamma"),
     (lambda p: p.decoder(temperature=-1), "temperature of at least 0"),
