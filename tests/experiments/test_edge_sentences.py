@@ -1,6 +1,7 @@
 """Sentences in pages about local acceptance agree with their tables."""
 
 import json
+import re
 import statistics
 
 import numpy as np
@@ -201,6 +202,20 @@ def test_a_tenth_of_the_codes_is_merged():
   distance = np.sqrt(np.maximum(2 - 2 * codes @ codes.T, 0))
   np.fill_diagonal(distance, np.inf)
   assert np.mean(distance.min(axis=1) <= float(MERGED.partition(":")[2])) == pytest.approx(0.1, abs=0.005)
+
+
+@pytest.mark.slow
+def test_sources_of_the_tokens_of_the_map():
+  """ciar.md, below the figure: shares of four images, up to tokens that flip by rounding."""
+  pipeline = load_pipeline("scenes")
+  captions = ["a cat", "two stars", "a red heart and a blue star", "a dog and a tree"]
+  method = pipeline.method("ciar", draft="inter-2", gamma=1, cloud_rate=0.3, target_prefix=0.06)
+  counters = pipeline(captions, key=3, method=method).counters
+  shares = [100 * np.sum(number) / (4 * 144) for number in (counters.local, counters.accepted)]
+  text = " ".join((DOCS.parent / "ciar.md").read_text().split())
+  written = re.search(r"The edge accepted (\d+) % of the tokens locally, the cloud accepted (\d+) % and drew (\d+) %", text)
+  local, accepted, drawn = map(int, written.groups())
+  assert shares == pytest.approx([local, accepted], abs=1.5) and local + accepted + drawn == 100
 
 
 def test_threshold_prefix_and_discrete_sets():
