@@ -284,6 +284,8 @@ def _check_export(folder: Path, name: str, target: str) -> None:
 def _trained(run: _Run, working: Working) -> tuple[Trained, Path]:
   """Trains, and writes the result; returns its folder."""
   from jaxspec.cli.networks import load_sources
+  from jaxspec.io import checkpoints
+  from jaxspec.models import registry
   from jaxspec.training.distillation.students import STUDENTS
   from jaxspec.training.distillation.training import Training, export, join
   from jaxspec.training.train_loop import TrainingDiverged
@@ -296,12 +298,13 @@ def _trained(run: _Run, working: Working) -> tuple[Trained, Path]:
   training = Training(
     pipeline, samples, STUDENTS[run.kind].make_student(pipeline, settings)._replace(name=run.name), settings
   )
+  joined = options["export"]
+  folder = (run.run_dir if joined is None else joined) / run.name
+  checkpoints.check_destination(folder, family=registry.family_name(training.student.config))  # before hours of training
   try:
     trained = training.run(run.run_dir, resume=options["resume"], progress=working, on_eval=_print_figures)
   except TrainingDiverged as error:
     raise UserError(f"{error}: try a lower learning rate (--set optimizer.learning_rate=...)") from error
-  joined = options["export"]
-  folder = (run.run_dir if joined is None else joined) / run.name
   export(training, trained, folder, command=run.command)
   if joined is not None:
     join(pipeline, joined, run.name)

@@ -178,6 +178,7 @@ def convert(source: Source, destination: Path, on_write: OnWrite = lambda done, 
       whole = Path(work) / source.name
       name = auto.convert(found, source.path, whole, on_write=on_write)
       checkpoints.add_meta(whole, source.meta)
+      checkpoints.check_destination(destination, family=checkpoints.read_config(whole)["family"])
       if destination.exists():
         shutil.rmtree(destination)
       whole.rename(destination)

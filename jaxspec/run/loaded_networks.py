@@ -129,7 +129,7 @@ class LoadedNetworks(Shared):
       raise ValueError(f"Must have a draft in {known or '(none)'}, we instead got {draft!r}")
     if isinstance(draft, str) and draft in self.drafts and draft not in self.drafts_of(made):
       families = " or ".join(self._families(made))
-      fitting = ", ".join(name for name in self.methods() if draft in self.drafts_of(METHODS[name]))
+      fitting = ", ".join(name for name in self.methods() if draft in self.drafts_of(METHODS[name])) or "none here"
       raise ValueError(
         f"Must have a checkpoint of the family {families} as draft of {made.name}, we instead got {draft} (for {fitting})"
       )

@@ -31,6 +31,7 @@ from jaxspec.models.tokenizers.kl_vae import KLVAEConfig
 from jaxspec.models.tokenizers.llamagen_vq import LlamaGenVQConfig
 from jaxspec.planning import find_model
 from jaxspec.run.loading import load_pipeline
+from tests.cli import fake_bundle
 from tests.io import hub_folders
 from tests.io.hub_folders import COMMIT
 from tests.models import emu3_golden, janus_golden
@@ -363,6 +364,10 @@ def test_the_command(places, released, tmp_path):
   assert checkpoints.read_config(tmp_path / "out")["meta"]["revision"] == COMMIT
   works(conversion.auto.main, released, tmp_path / "out")
   assert "revision" not in checkpoints.read_config(tmp_path / "out")["meta"]
+  another = fake_bundle.save_random(tmp_path / "another", fake_bundle.CLASS_DRAFT, 0)
+  before = checkpoints.digest(another)
+  assert "another holds a llamagen" in command_fails(conversion.auto.main, released, another)
+  assert checkpoints.digest(another) == before
   assert "No folder or file" in command_fails(conversion.auto.main, tmp_path / "none", tmp_path / "no")
   assert "needs no conversion" not in command_fails(conversion.auto.main, tmp_path / "out", tmp_path / "no")
   assert not (tmp_path / "no").exists() and not list(tmp_path.glob(".out*"))
